@@ -1,0 +1,1 @@
+"""linrec: recommendations from whole long histories, with linear attention."""

@@ -1,0 +1,1 @@
+"""From files to sequences: readers, filters, id maps, the sequence store, splits and batches."""

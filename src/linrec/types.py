@@ -1,0 +1,66 @@
+"""The values that pass between the rooms of linrec, and the one error a user can cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    from torch import Tensor
+
+PAD = 0
+"""The item index of "no event here"; real items count from 1."""
+
+
+class InputError(ValueError):
+    """Something the caller gave is wrong: one sentence that names what, where and the remedy.
+
+    The command line prints it and exits with code 2; it never shows a traceback for it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class EventLog:
+    """Events as they were read: one row an event, in the order of the file.
+
+    `events` has the columns user, item (strings or integers) and time (float64, seconds where the
+    source had dates), and rating (float64) where the source has one.
+    """
+
+    events: pl.DataFrame
+    source: str
+    columns: dict[str, str] = field(default_factory=dict)  # our name -> the source's
+
+
+class SequenceBatch(NamedTuple):
+    """Some stretches of history, padded on the right to the longest of them."""
+
+    items: Tensor  # [B, N] int64, PAD after the last event
+    keep: Tensor  # [B, N] bool, True on real events
+    targets: Tensor  # [B, N] int64, the item to be predicted at each position, PAD where none is
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendations:
+    """What to show to whom, best first, in the caller's own ids.
+
+    `table` has one row a recommendation: user (or the row number of a given history), rank
+    (from 1), item, score, and title where the items file had one.
+    """
+
+    table: pl.DataFrame
+    notes: tuple[str, ...] = ()  # what the caller should know: skipped items, fallbacks
+
+    def to_polars(self) -> pl.DataFrame:
+        return self.table
+
+    def to_pandas(self) -> pd.DataFrame:
+        return self.table.to_pandas()
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        return self.table.to_dicts()
+
+    def __len__(self) -> int:
+        return len(self.table)
