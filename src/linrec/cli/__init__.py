@@ -1,0 +1,61 @@
+"""The command line: one verb a file, each parses, calls and prints."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from linrec.cli.compare import compare
+from linrec.cli.demo import demo
+from linrec.cli.describe import describe
+from linrec.cli.evaluate import evaluate
+from linrec.cli.prepare import prepare
+from linrec.cli.recipes import recipes
+from linrec.cli.recommend import recommend
+from linrec.cli.train import train
+from linrec.types import InputError
+
+app = typer.Typer(
+    name="linrec",
+    help="Recommendations from whole long histories, with linear attention.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog="Start with [bold]linrec demo[/bold], or: linrec prepare events.csv --out data && "
+    "linrec train data --out run && linrec recommend run --user 42",
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from linrec import __version__
+
+        typer.echo(f"linrec {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _linrec(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version."
+    ),
+) -> None:
+    del version
+
+
+for _verb in (prepare, describe, train, recipes, evaluate, compare, recommend, demo):
+    app.command()(_verb)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence and exit code 2."""
+    try:
+        app()
+    except InputError as error:
+        typer.echo(f"linrec: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:  # `linrec recommend ... | head`
+        sys.stderr.close()
+        sys.exit(0)

@@ -1,0 +1,64 @@
+"""From scores to figures: one rank a user, then metrics, floors, intervals and paired tests."""
+
+from linrec.evaluation.comparison import Comparison, UserRanks, compare, comparison_to_dict
+from linrec.evaluation.floors import FLOORS, item_counts, transition_counts
+from linrec.evaluation.metrics import (
+    METRICS,
+    coverage,
+    intervals,
+    mean_popularity,
+    means,
+    metric_names,
+    mrr,
+    ndcg,
+    per_user,
+    recall,
+)
+from linrec.evaluation.negatives import PROTOCOLS, Protocol, draw_negatives, load_or_draw
+from linrec.evaluation.ranks import Progress, Ranking, RankOptions, Scorer, rank_targets
+from linrec.evaluation.report import Evaluation, EvaluationOptions, evaluate
+from linrec.evaluation.resampling import Interval, bootstrap
+from linrec.evaluation.saved import load_ranks, save_ranks
+from linrec.evaluation.significance import PairedTest, paired
+from linrec.evaluation.tables import comparison_table, evaluation_table, metric_label
+
+__all__ = [
+    "FLOORS",
+    "METRICS",
+    "PROTOCOLS",
+    "Comparison",
+    "Evaluation",
+    "EvaluationOptions",
+    "Interval",
+    "PairedTest",
+    "Progress",
+    "Protocol",
+    "RankOptions",
+    "Ranking",
+    "Scorer",
+    "UserRanks",
+    "bootstrap",
+    "compare",
+    "comparison_table",
+    "comparison_to_dict",
+    "coverage",
+    "draw_negatives",
+    "evaluate",
+    "evaluation_table",
+    "intervals",
+    "item_counts",
+    "load_or_draw",
+    "load_ranks",
+    "mean_popularity",
+    "means",
+    "metric_label",
+    "metric_names",
+    "mrr",
+    "ndcg",
+    "paired",
+    "per_user",
+    "rank_targets",
+    "recall",
+    "save_ranks",
+    "transition_counts",
+]

@@ -1,0 +1,193 @@
+"""Attention as pure functions of tensors: one name a mechanism, one signature for all.
+
+B batch, H heads, N positions, D head width. q, k, v: [B, H, N, D]. keep: [B, N] bool, True on real
+events; a padded event adds nothing anywhere and its own output is zero. decay: log g, one number a
+head, for `linrec-decay` alone; without it nothing is forgotten.
+
+Sums and norms are taken in float32 (float64 for float64 inputs) whatever the inputs' precision.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrec.ops.efficient import EfficientAttention
+from linrec.ops.linear_transformer import LinearTransformer
+from linrec.ops.linrec import LinRec
+from linrec.ops.linrec_decay import LinRecDecay
+from linrec.ops.linrec_rowwise import LinRecRowwise
+from linrec.ops.linrec_without_elu import LinRecWithoutElu
+from linrec.ops.linrec_without_norm import LinRecWithoutNorm
+from linrec.ops.mechanism import LinearMechanism, State, no_state
+from linrec.ops.softmax import Softmax
+from linrec.types import InputError
+
+__all__ = [
+    "MECHANISMS",
+    "State",
+    "attend",
+    "attention_matrix",
+    "factors",
+    "has_state",
+    "resume",
+    "start",
+    "step",
+    "takes_decay",
+]
+
+MECHANISMS: dict[str, LinearMechanism | Softmax] = {
+    "softmax": Softmax(),
+    "linrec": LinRec(),
+    "linrec-decay": LinRecDecay(),
+    "linrec-rowwise": LinRecRowwise(),
+    "linear-transformer": LinearTransformer(),
+    "efficient": EfficientAttention(),
+    "linrec-without-norm": LinRecWithoutNorm(),
+    "linrec-without-elu": LinRecWithoutElu(),
+}
+
+# a finite-difference check of the decay's gradient at g = 1 steps just past zero
+_DECAY_SLACK = 1e-3
+
+
+def attend(
+    mechanism: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    keep: Tensor | None = None,
+    causal: bool = False,
+    decay: Tensor | None = None,
+) -> Tensor:
+    """Let each event see every kept event, or with `causal` those up to itself. -> [B, H, N, D]"""
+    found = _find(mechanism)
+    _check_shapes(q, k, v, keep)
+    rate = _check_decay(mechanism, decay, q)
+    if isinstance(found, Softmax):
+        out = found.attend(q, k, v, keep, causal, rate)
+    else:
+        with torch.autocast(q.device.type, enabled=False):
+            out = found.attend(*_wide(q, k, v), keep, causal, rate).to(v.dtype)
+    return out if keep is None else out * keep[:, None, :, None]
+
+
+def attention_matrix(
+    mechanism: str,
+    q: Tensor,
+    k: Tensor,
+    *,
+    keep: Tensor | None = None,
+    causal: bool = False,
+    decay: Tensor | None = None,
+) -> Tensor:
+    """The explicit B' [B, H, N, N] with attend(...) = B' V. For analysis: O(N^2) memory."""
+    each = torch.eye(k.shape[2], dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
+    return attend(mechanism, q, k, each, keep=keep, causal=causal, decay=decay)
+
+
+def factors(
+    mechanism: str, q: Tensor, k: Tensor, *, keep: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """(Q_rho, K_rho), each [B, H, N, D], with Q_rho K_rho^T = B' of the bidirectional form."""
+    found = _find(mechanism)
+    if isinstance(found, Softmax):
+        raise InputError(
+            "softmax does not factor into Q_rho and K_rho; ask attention_matrix, or factors of a "
+            "linear mechanism such as linrec"
+        )
+    _check_shapes(q, k, k, keep)
+    with torch.autocast(q.device.type, enabled=False):
+        query, key = (x.to(q.dtype) for x in found.factors(*_wide(q, k), keep))
+    return (query if keep is None else query * keep[:, None, :, None]), key
+
+
+def start(mechanism: str, batch: int, heads: int, width: int, **dtype_device: Any) -> State:
+    """The state of users without a past."""
+    return _with_state(mechanism).start(batch, heads, width, **dtype_device)
+
+
+def step(
+    mechanism: str, q: Tensor, k: Tensor, v: Tensor, state: State, *, decay: Tensor | None = None
+) -> tuple[Tensor, State]:
+    """One more event a user: q, k, v [B, H, 1, D]; O(D^2) whatever the history."""
+    if q.shape[2] != 1:
+        raise InputError(f"step takes one event at a time, not {q.shape[2]}; resume takes many")
+    return resume(mechanism, q, k, v, state, decay=decay)
+
+
+def resume(
+    mechanism: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: State,
+    *,
+    keep: Tensor | None = None,
+    decay: Tensor | None = None,
+) -> tuple[Tensor, State]:
+    """Many more events a user, all at once: the causal form that goes on from `state`."""
+    found = _with_state(mechanism)
+    _check_shapes(q, k, v, keep)
+    rate = _check_decay(mechanism, decay, q)
+    with torch.autocast(q.device.type, enabled=False):
+        wide = (x.to(state.memory.dtype) for x in (q, k, v))
+        out, state = found.resume(*wide, keep, rate, state)
+    out = out.to(v.dtype)
+    return (out if keep is None else out * keep[:, None, :, None]), state
+
+
+def has_state(mechanism: str) -> bool:
+    return not isinstance(_find(mechanism), Softmax)
+
+
+def takes_decay(mechanism: str) -> bool:
+    return _find(mechanism).takes_decay
+
+
+def _find(mechanism: str) -> LinearMechanism | Softmax:
+    if mechanism not in MECHANISMS:
+        raise InputError(f"unknown attention {mechanism!r}; choose from {', '.join(MECHANISMS)}")
+    return MECHANISMS[mechanism]
+
+
+def _with_state(mechanism: str) -> LinearMechanism:
+    found = _find(mechanism)
+    if isinstance(found, Softmax):
+        raise no_state(mechanism)
+    return found
+
+
+def _wide(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tuple(x.to(torch.promote_types(x.dtype, torch.float32)) for x in tensors)
+
+
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> None:
+    if q.dim() != 4 or q.shape != k.shape or q.shape[:3] != v.shape[:3]:
+        shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
+        raise InputError(f"q, k and v must be [batch, heads, length, width], not {shapes}")
+    if keep is not None and (keep.dtype != torch.bool or keep.shape != (q.shape[0], q.shape[2])):
+        raise InputError(
+            f"keep must be a bool tensor [batch, length] = {(q.shape[0], q.shape[2])}, "
+            f"not {keep.dtype} {tuple(keep.shape)}"
+        )
+
+
+def _check_decay(mechanism: str, decay: Tensor | None, q: Tensor) -> Tensor | None:
+    if decay is None:
+        return None
+    if not takes_decay(mechanism):
+        raise InputError(f"{mechanism} takes no decay; linrec-decay does")
+    decay = torch.as_tensor(decay, device=q.device)
+    if decay.dim() == 0:
+        decay = decay.expand(q.shape[1])
+    if decay.shape != (q.shape[1],):
+        raise InputError(
+            f"decay must hold log g for each of the {q.shape[1]} heads, not {tuple(decay.shape)}"
+        )
+    if not torch.compiler.is_compiling() and bool((decay > _DECAY_SLACK).any()):
+        raise InputError("decay is log g with 0 < g <= 1, so none of its numbers may be positive")
+    return decay

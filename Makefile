@@ -1,0 +1,64 @@
+# Each target that needs Python makes .venv first, from constraints.txt; nothing has to be activated.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench clean
+
+# a user's site-packages or PYTHONPATH must not leak into .venv
+export PYTHONNOUSERSITE := 1
+unexport PYTHONPATH PYTHONHOME
+
+BIN := .venv/bin
+PYTHON := $(BIN)/python
+READY := .venv/.ready
+PIP_INSTALL := $(PYTHON) -m pip install -qq --disable-pip-version-check -c constraints.txt
+
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' \
+	  | while IFS=$$'\t' read -r name what; do printf '  make %-8s %s\n' "$$name" "$$what"; done
+
+demo: $(READY) ## data, training, evaluation and a report, in about two minutes
+	@$(BIN)/linrec demo
+
+# one thread a worker: the workers already share the cores
+test: check ## all checks and all tests, with coverage (PYTEST_ARGS="-k name" narrows)
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal \
+	  --cov=linrec --cov-report=term $(PYTEST_ARGS)
+
+check: $(READY) ## formatting, lint, types and the import contract
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## format the code and repair what lint can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) ## speed and memory, as JSON with commit and machine (BENCH_ARGS are passed on)
+	$(PYTHON) -m benchmarks.run $(BENCH_ARGS)
+
+clean: ## remove caches, builds and the demo's output (.venv stays)
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* \
+	  build dist linrec-demo
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp goes first and comes back last. Without a stamp, what is in .venv was interrupted and is
+# made anew; with an old stamp it is only brought up to date.
+$(READY): pyproject.toml constraints.txt
+	@if [ -e $@ ] && $(PYTHON) -c ""; then \
+	  echo "updating .venv (pyproject.toml or constraints.txt changed)"; rm -f $@; \
+	else \
+	  base=python3; if python3.11 -c '' 2>/dev/null; then base=python3.11; fi; \
+	  $$base -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "linrec's development environment needs Python 3.11 or newer as python3.11 or python3 on PATH; found: $$($$base --version 2>/dev/null || echo none)." >&2; \
+	    exit 1; }; \
+	  echo "setting up .venv (once; a few minutes)"; \
+	  $$base -m venv --clear .venv; \
+	fi
+	@$(PIP_INSTALL) hatchling editables
+	@$(PIP_INSTALL) --no-build-isolation -e '.[dev]'
+	@touch $@

@@ -1,0 +1,69 @@
+"""What a model is: everything needed to build it again around its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from pydantic import ConfigDict
+
+from linrec.ops import MECHANISMS
+from linrec.types import InputError
+
+Objective = Literal["all-positions", "last-position"]
+
+
+def described(default: Any, help: str) -> Any:
+    """A setting with its line of help."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Defaults are the product's: whole histories, linrec-decay, every position trained at once."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    backbone: str = described("sasrec", "The Transformer around the attention.")
+    attention: str = described("linrec-decay", "The mechanism: " + ", ".join(MECHANISMS) + ".")
+    objective: Objective = described(
+        "all-positions", "Train every position at once (causal), or the last one of each prefix."
+    )
+    width: int = described(128, "Numbers in each vector.")
+    heads: int = described(8, "Attention heads; must divide the width.")
+    layers: int = described(2, "Transformer blocks.")
+    inner: int = described(256, "Numbers inside each feed-forward.")
+    dropout: float = described(0.2, "Share of numbers dropped in training.")
+    norm: Literal["post", "pre"] = described("post", "LayerNorm after each sum, or before each part.")
+    positions: int = described(256, "Learned positions; later events share the last one.")
+    max_length: int | None = described(None, "Read only the newest events of a history (0: all).")
+
+    def __post_init__(self) -> None:
+        if self.max_length == 0:  # a flag cannot say None
+            object.__setattr__(self, "max_length", None)
+        if self.attention not in MECHANISMS:
+            raise InputError(
+                f"unknown attention {self.attention!r}; choose from {', '.join(MECHANISMS)}"
+            )
+        for name in ("width", "heads", "layers", "inner", "positions"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.width % self.heads:
+            raise InputError(
+                f"width {self.width} must be a multiple of heads {self.heads}; "
+                f"try --heads {_nearest_divisor(self.width, self.heads)}"
+            )
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        if self.max_length is not None and self.max_length < 1:
+            raise InputError(f"max_length must be at least 1 or left out, not {self.max_length}")
+
+    @property
+    def causal(self) -> bool:
+        """All positions can only be trained at once if none sees its own future."""
+        return self.objective == "all-positions"
+
+
+def _nearest_divisor(width: int, heads: int) -> int:
+    divisors = [n for n in range(1, width + 1) if width % n == 0]
+    return min(divisors, key=lambda n: abs(n - heads))

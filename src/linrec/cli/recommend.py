@@ -1,0 +1,124 @@
+"""`linrec recommend`: what each user will want next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from linrec.types import InputError
+
+if TYPE_CHECKING:
+    from linrec.types import Recommendations
+
+# typer reads these at run time, when `str | None` would need Python 3.10 spellings it lacks
+Text = Optional[str]  # noqa: UP045
+Place = Optional[Path]  # noqa: UP045
+
+
+def recommend(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of `linrec train`.")],
+    user: Annotated[Text, typer.Option(help="A user of the dataset.")] = None,
+    history: Annotated[Text, typer.Option(help="Item ids, oldest first: a,b,c.")] = None,
+    users_file: Annotated[Place, typer.Option(help="A text file with a user id a line.")] = None,
+    everyone: Annotated[bool, typer.Option("--all", help="Every user of the dataset.")] = False,
+    k: Annotated[int, typer.Option("-k", min=1, help="Items a user.")] = 10,
+    out: Annotated[
+        Place, typer.Option(help="Write .parquet, .csv or .jsonl instead of a table.")
+    ] = None,
+    keep_seen: Annotated[
+        bool, typer.Option("--keep-seen", help="Also offer what the user has had.")
+    ] = False,
+    data: Annotated[Place, typer.Option(help="The dataset, if it has moved or grown.")] = None,
+) -> None:
+    """Recommend from whole histories, in your own ids, with scores and titles.
+
+    Items the model does not know are skipped and counted. Who has no known item gets the most
+    popular ones, and the output says so.
+
+    Examples:
+
+    \b
+      linrec recommend runs/shop --user 42 -k 10
+      linrec recommend runs/shop --history sku-1,sku-7,sku-3
+      linrec recommend runs/shop --users-file vips.txt --out vips.csv
+      linrec recommend runs/shop --all --out recs.parquet
+    """
+    from rich.console import Console
+
+    from linrec.cli.progress import counting
+    from linrec.recommender import load
+
+    if out is not None:
+        check_ending(out)
+    who = _who(user, history, users_file, everyone)
+    errors = Console(stderr=True)
+    recommender = load(run)
+    with counting("recommending", errors) as progress:
+        found = recommender.recommend(
+            who, k, data=data, hide_seen=not keep_seen, progress=progress
+        )
+    for note in found.notes:
+        errors.print(note, soft_wrap=True, highlight=False)
+    if out is None:
+        Console().print(recommendations_table(found, show_user=everyone or users_file is not None))
+    else:
+        write(found, out)
+        errors.print(f"wrote {len(found):,} recommendations to {out}", highlight=False)
+
+
+def _who(user: str | None, history: str | None, users_file: Path | None, everyone: bool) -> Any:
+    given = [user is not None, history is not None, users_file is not None, everyone]
+    if sum(given) != 1:
+        raise InputError("say for whom: one of --user, --history, --users-file and --all")
+    if user is not None:
+        return [user]
+    if history is not None:
+        return [[item.strip() for item in history.split(",") if item.strip()]]
+    if users_file is not None:
+        return _read_users(users_file)
+    return None
+
+
+def _read_users(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}; give a text file of user ids") from error
+    users = [line.strip() for line in lines if line.strip()]
+    if not users:
+        raise InputError(f"{path} names no users; write one id a line")
+    return users
+
+
+def check_ending(path: Path) -> None:
+    if path.suffix not in WRITERS:
+        raise InputError(f"cannot tell the format of {path}; end it in {', '.join(WRITERS)}")
+
+
+def write(found: Recommendations, path: Path) -> None:
+    """In one step: whoever reads the file meets the old or the new one."""
+    import io
+
+    from linrec.data.atomic import write_bytes
+
+    content = io.BytesIO()
+    getattr(found.to_polars(), WRITERS[path.suffix])(content)
+    write_bytes(path, content.getvalue())
+
+
+WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
+
+
+def recommendations_table(found: Recommendations, *, show_user: bool) -> Any:
+    from rich.table import Table
+
+    frame = found.to_polars()
+    columns = [name for name in ("user", "rank", "item", "title", "score") if name in frame.columns]
+    if not show_user:
+        columns.remove("user")
+    table = Table(*columns)
+    for row in frame.select(columns).iter_rows(named=True):
+        table.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
+    return table

@@ -1,0 +1,70 @@
+"""`linrec train`: from a dataset to a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from linrec.cli.settings import with_settings
+
+if TYPE_CHECKING:
+    from linrec.training.watch import Watch
+
+
+@with_settings
+def train(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset of `linrec prepare`.")],
+    out: Annotated[Path, typer.Option(help="The run folder to write.")],
+    recipe: Annotated[str, typer.Option(help="A shipped recipe or a .toml file.")] = "default",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was cut short.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run there.")] = False,
+    **settings: Any,
+) -> None:
+    """Train a model, keep the best of it, evaluate it and save it all in one folder.
+
+    Stops by itself when validation NDCG@10 no longer rises. Ctrl-C ends cleanly with the best
+    model so far; the same command with --resume goes on from there.
+
+    Examples:
+
+    \b
+      linrec train data/shop --out runs/shop
+      linrec train data/ml-1m --out runs/paper --recipe paper-ml-1m --attention linrec
+      linrec train data/shop --out runs/softmax --attention softmax --max-length 200
+      linrec train data/shop --out runs/shop --resume
+    """
+    from rich.console import Console
+
+    from linrec.cli.evaluate import evaluate_and_save
+    from linrec.recommender import Recommender
+    from linrec.training.watch import ConsoleWatch
+
+    console = Console()
+    recommender = Recommender(recipe=recipe, **settings)
+    watch = _with_tensorboard(ConsoleWatch(console), out)
+    recommender.fit(data, out, resume=resume, overwrite=overwrite, watch=watch)
+    trained = recommender.trained
+    assert trained is not None
+    if trained.interrupted:
+        watch.say(f"Stopped; the best model so far is in {out}. Go on with --resume.")
+        sys.exit(130)
+    progress = trained.progress
+    watch.say(
+        f"Best validation NDCG@10 {progress.best:.4f} in epoch {progress.best_epoch} of "
+        f"{progress.epoch}; the run is in {out}"
+    )
+    evaluate_and_save(recommender, out, console)
+
+
+def _with_tensorboard(watch: Watch, out: Path) -> Watch:
+    from linrec.training.watch import TensorBoardWatch, Watches
+
+    try:
+        return Watches(watch, TensorBoardWatch(out / "tensorboard"))
+    except ImportError:  # an extra; the CSV history and the plot are always there
+        return watch

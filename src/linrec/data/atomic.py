@@ -1,0 +1,137 @@
+"""Writing that either happens or does not: a reader never meets half a file or half a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from linrec.types import InputError
+
+DATASET_MARKER = "dataset.json"
+"""The file that tells a folder is a linrec dataset, and so may be replaced by another."""
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full; free some space and run it again",
+    errno.EDQUOT: "the disk quota is used up; free some space and run it again",
+    errno.EACCES: "permission denied; choose another place or change its permissions",
+    errno.EPERM: "permission denied; choose another place or change its permissions",
+    errno.EROFS: "the disk is read-only; choose another place",
+    errno.ENOTDIR: "a part of that path is a file, not a folder; choose another place",
+    errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
+}
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the operating system says about a write into one sentence naming the path."""
+    try:
+        yield
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
+        raise InputError(f"cannot write {path}: {reason}") from error
+
+
+def check_free(path: Path, *, overwrite: bool, marker: str = DATASET_MARKER) -> None:
+    """Refuse a target that must not be replaced, before any long work is done for it."""
+    with writing(path):
+        if not os.path.lexists(path):
+            return
+        is_folder, empty = path.is_dir(), path.is_dir() and not any(path.iterdir())
+    if not is_folder:
+        raise InputError(f"{path} exists and is not a folder; choose another place")
+    if empty:
+        return
+    if not (path / marker).is_file():
+        raise InputError(
+            f"{path} exists and holds no {marker}, so it was not made by linrec and will not be "
+            "replaced; choose another place"
+        )
+    if not overwrite:
+        raise InputError(f"{path} already exists; add --overwrite to replace it")
+
+
+@contextlib.contextmanager
+def write_folder(
+    path: Path, overwrite: bool = False, marker: str = DATASET_MARKER
+) -> Iterator[Path]:
+    """Yield an empty sibling folder that takes the name `path` once the block has succeeded.
+
+    Only a folder that holds `marker`, or nothing, is ever replaced. If the block fails the old
+    folder stays as it was and the new one is removed.
+    """
+    check_free(path, overwrite=overwrite, marker=marker)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".draft", dir=path.parent))
+        try:
+            yield draft
+            _settle(draft)
+            _swap(draft, path)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace one file in a single step."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".draft", dir=path.parent)
+        draft = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.chmod(0o666 & ~_umask())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def write_text(path: Path, content: str) -> None:
+    write_bytes(path, content.encode())
+
+
+def _settle(draft: Path) -> None:
+    """Bring every file to the disk before the name promises that it is there."""
+    for place, _, names in os.walk(draft):
+        for name in names:
+            _sync(Path(place) / name)
+        _sync(Path(place))
+    draft.chmod(0o777 & ~_umask())  # mkdtemp made it private
+
+
+def _swap(draft: Path, path: Path) -> None:
+    """Give `draft` the name `path`; a non-empty folder can only be moved away, not replaced."""
+    if not path.is_dir() or not any(path.iterdir()):
+        draft.replace(path)
+    else:
+        old = draft.with_suffix(".old")
+        path.replace(old)
+        try:
+            draft.replace(path)
+        except BaseException:
+            old.replace(path)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,104 @@
+"""Which column means what: guessed from the usual names, settled by the caller."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from linrec.types import InputError
+
+# Names are compared without case, blanks and punctuation. Of two columns that fit, the one of the
+# earlier group is taken; two of one group are for the caller to tell apart.
+USUAL: dict[str, tuple[tuple[str, ...], ...]] = {
+    "user": (
+        ("user", "userid", "useridx", "uid", "usr"),
+        ("customer", "customerid", "visitor", "visitorid", "member", "memberid"),
+        ("reviewer", "reviewerid", "account", "accountid", "client", "clientid", "buyerid"),
+        ("playlistid", "sessionid", "session"),
+    ),
+    "item": (
+        ("item", "itemid", "itemidx", "iid"),
+        ("movieid", "productid", "product", "trackid", "songid", "articleid", "newsid", "bookid"),
+        ("businessid", "gmapid", "venueid", "venue", "placeid", "place", "poi", "poiid"),
+        ("artistid", "videoid", "contentid", "adid", "gameid", "recipeid", "locationid"),
+        ("parentasin",),
+        ("asin", "isbn", "sku", "ean"),
+    ),
+    "time": (
+        ("timestamp", "unixtime", "unixreviewtime", "unixtimestamp", "ts", "eventtime"),
+        ("datetime", "createdat", "eventtimestamp", "utctimestamp", "occurredat"),
+        ("time", "date", "tdat", "day"),
+        ("reviewtime", "reviewdate", "orderdate", "playedat", "watchedat"),
+    ),
+    "rating": (
+        ("rating", "ratings"),
+        ("stars", "score", "overall", "reviewscore", "ratingscore"),
+    ),
+}
+
+
+def choose_columns(
+    found: Sequence[str], given: Mapping[str, str | None], roles: Sequence[str], source: str
+) -> dict[str, str]:
+    """The source's column for each role: the given one where there is one, else the usual one."""
+    chosen: dict[str, str] = {}
+    for role in roles:
+        name = given.get(role)
+        taken = set(chosen.values()) | {other for other in given.values() if other}
+        chosen[role] = (
+            guess_column(role, [c for c in found if c not in taken], found, source)
+            if name is None
+            else find_column(role, name, found, source)
+        )
+    _refuse_shared(chosen, source)
+    return chosen
+
+
+def find_column(role: str, name: str, found: Sequence[str], source: str) -> str:
+    """The column of that name; case is forgiven where it leaves no doubt."""
+    if name in found:
+        return name
+    alike = [column for column in found if column.lower() == name.lower()]
+    if len(alike) == 1:
+        return alike[0]
+    raise InputError(
+        f"{source} has no column {name!r}; its columns are {_list(found)}; "
+        f"set --{role} to one of them"
+    )
+
+
+def guess_column(role: str, free: Sequence[str], found: Sequence[str], source: str) -> str:
+    for group in USUAL[role]:
+        fitting = [column for column in free if _bare(column) in group]
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            raise InputError(
+                f"{source} has more than one column that could be the {role} "
+                f"({_list(fitting)}); set --{role} to the one that is meant"
+            )
+    raise InputError(
+        f"{source} has no column that is plainly the {role}; its columns are {_list(found)}; "
+        f"set --{role} to the one that is meant"
+    )
+
+
+def _refuse_shared(chosen: Mapping[str, str], source: str) -> None:
+    roles: dict[str, str] = {}
+    for role, column in chosen.items():
+        if column in roles:
+            raise InputError(
+                f"{source}: the column {column!r} cannot be both the {roles[column]} and the "
+                f"{role}; set --{roles[column]} and --{role} to different columns"
+            )
+        roles[column] = role
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _list(columns: Sequence[str]) -> str:
+    shown = [repr(column[:60]) for column in columns[:30]]
+    rest = len(columns) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")

@@ -1,0 +1,84 @@
+"""The caller's own ids and the indices that stand for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from linrec.types import InputError
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, eq=False)
+class IdMap:
+    """Position p has the index p + `first`: users count from 0, items from 1 (0 is PAD)."""
+
+    ids: pl.Series  # String or Int64, each once
+    first: int
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def index_of(self, ids: Sequence[Any] | NDArray[Any] | pl.Series) -> NDArray[np.int64]:
+        """The index of each id, -1 where it is unknown.
+
+        "1" finds 1 and 1 finds "1", because a command line has only strings to offer.
+        """
+        asked = _alike(ids, self.ids.dtype)
+        if not len(self.ids) or not len(asked):
+            return np.full(len(asked), UNKNOWN, np.int64)
+        ordered, places = self._sorted
+        filled = asked.fill_null(ordered[0])
+        at = np.minimum(np.asarray(ordered.search_sorted(filled)), len(ordered) - 1)
+        found = (ordered.gather(at) == filled) & asked.is_not_null()
+        return np.where(found.to_numpy(), places[at] + self.first, UNKNOWN).astype(np.int64)
+
+    def ids_of(self, indices: NDArray[Any] | Sequence[int]) -> pl.Series:
+        """The ids behind indices that this map has handed out."""
+        places = np.asarray(indices, dtype=np.int64) - self.first
+        if len(places) and (places.min() < 0 or places.max() >= len(self.ids)):
+            last = self.first + len(self.ids) - 1
+            raise InputError(
+                f"an index is outside {self.first} to {last}, the ones that have an id"
+            )
+        return self.ids.gather(places)
+
+    @cached_property
+    def _sorted(self) -> tuple[pl.Series, NDArray[np.int64]]:
+        order = self.ids.arg_sort()
+        return self.ids.gather(order), order.to_numpy().astype(np.int64)
+
+
+def _alike(ids: Sequence[Any] | NDArray[Any] | pl.Series, kind: pl.DataType) -> pl.Series:
+    """Bring what was asked for to the type of the map; what cannot be brought becomes null."""
+    if isinstance(ids, str | bytes):
+        raise InputError(f"ids must come as a list, not as the single value {ids!r}")
+    if isinstance(ids, pl.Series):
+        asked = ids
+    else:
+        values = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        same = all(type(value) is int for value in values)
+        asked = pl.Series(values, dtype=pl.Int64) if same else pl.Series(map(_text, values))
+    if asked.dtype.is_nested() or asked.dtype == pl.Null:
+        return pl.Series([None] * len(asked), dtype=kind)
+    if asked.dtype.is_float():
+        whole = asked.is_finite() & (asked == asked.floor())
+        asked = asked.set(~whole, None)
+        asked = asked.cast(pl.Int64, strict=False)
+    return asked.cast(kind, strict=False)
+
+
+def _text(value: object) -> str | None:
+    """One spelling for ids of mixed types; a whole float is the integer it stands for."""
+    if value is None:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,129 @@
+"""From an event log to a sequence store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from linrec.data import summary as said
+from linrec.data.atomic import check_free
+from linrec.data.events import Source, read_events
+from linrec.data.features import ItemTable, item_table
+from linrec.data.filtering import CodedEvents, filter_events, first_of_each
+from linrec.data.ids import IdMap
+from linrec.data.options import Frame, PrepareOptions
+from linrec.data.store import SequenceStore
+from linrec.types import EventLog
+
+__all__ = ["PrepareOptions", "prepare"]
+
+
+def prepare(
+    events: str | Path | Frame,
+    out: str | Path | None = None,
+    options: PrepareOptions | None = None,
+    *,
+    overwrite: bool = False,
+    **overrides: Any,
+) -> SequenceStore:
+    """Make a dataset of an event log.
+
+    events: a file, a folder, a pattern such as "logs/*.parquet", or a polars or pandas frame.
+    out: the folder to write; without one the store stays in memory.
+    overrides: any field of `PrepareOptions`, by name.
+    """
+    options = (options or PrepareOptions()).with_overrides(overrides)
+    if out is not None:
+        check_free(Path(out), overwrite=overwrite)  # before the long read, not after
+    source = read_events(events, options)
+    store = _build(source, options)
+    return store if out is None else store.write(Path(out), overwrite=overwrite)
+
+
+def _build(source: Source, options: PrepareOptions) -> SequenceStore:
+    coded, users, items = _code(source.log)
+    kept, removed = filter_events(coded, options)
+    user_index, users = _compact(kept.users, users)
+    item_index, items = _compact(kept.items, items)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(user_index))]).astype(np.int64)
+    catalogue = IdMap(items, first=1)
+    given = options.items if options.items is not None else source.items_beside
+    table = item_table(catalogue, given, source.log.columns["item"], options)
+    origin = _origin(source, options, removed, table)
+    return SequenceStore(
+        items=(item_index + 1).astype(np.int32),
+        offsets=offsets,
+        times=kept.times,
+        users=IdMap(users, first=0),
+        catalogue=catalogue,
+        item_table=table.table,
+        features=table.features,
+        summary=_summary(kept, offsets, len(items), origin, (source, table)),
+    )
+
+
+def _code(log: EventLog) -> tuple[CodedEvents, pl.Series, pl.Series]:
+    """Number users and items in the order of their first appearance."""
+    events = log.events
+    users, user_ids = _number(events["user"])
+    items, item_ids = _number(events["item"])
+    ratings = np.asarray(events["rating"]) if "rating" in events.columns else None
+    return CodedEvents(users, items, np.asarray(events["time"]), ratings), user_ids, item_ids
+
+
+def _number(ids: pl.Series) -> tuple[NDArray[np.int32], pl.Series]:
+    distinct = ids.unique(maintain_order=True)
+    numbers = pl.DataFrame({"id": distinct}).with_row_index("number")
+    table = pl.DataFrame({"id": ids}).join(numbers, on="id", how="left", maintain_order="left")
+    return np.asarray(table["number"]).astype(np.int32), distinct
+
+
+def _compact(codes: NDArray[np.int32], ids: pl.Series) -> tuple[NDArray[np.int64], pl.Series]:
+    """Close the gaps that filters left in the numbers, keeping their order."""
+    present = np.bincount(codes, minlength=len(ids)) > 0
+    return (np.cumsum(present) - 1)[codes], ids.filter(pl.Series(present))
+
+
+def _origin(
+    source: Source, options: PrepareOptions, removed: dict[str, int], table: ItemTable
+) -> said.Source:
+    return said.Source(
+        name=source.log.source,
+        format=source.format,
+        columns=source.log.columns,
+        columns_guessed=list(source.guessed),
+        events_read=len(source.log.events),
+        filters=options.filters(),
+        removed=removed,
+        items_file=table.source,
+    )
+
+
+def _summary(
+    kept: CodedEvents,
+    offsets: NDArray[np.int64],
+    n_items: int,
+    origin: said.Source,
+    noted: tuple[Source, ItemTable],
+) -> dict[str, Any]:
+    users, events = len(offsets) - 1, len(kept)
+    source, table = noted
+    summary = said.Summary(
+        users=users,
+        items=n_items,
+        events=events,
+        sparsity=said.sparsity(users, n_items, events),
+        lengths=said.lengths_of(offsets),
+        time=said.TimeRange(first=float(kept.times.min()), last=float(kept.times.max())),
+        tied_share=said.tied_share(kept.times, offsets),
+        one_event_users=int((np.diff(offsets) == 1).sum()),
+        exact_duplicates=events - int(first_of_each(kept).sum()),
+        items_without_features=table.missing,
+        source=origin,
+    )
+    notes = [*source.notes, *said.notes_on(summary), *table.notes]
+    return summary.model_copy(update={"notes": notes}).model_dump()

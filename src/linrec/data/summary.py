@@ -1,0 +1,112 @@
+"""What is said about a dataset: the paper's Table 1, lengths, ties, and what one should know.
+
+It is written into dataset.json and read back, so unknown fields are errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+TIES_WORTH_SAYING = 0.01
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Lengths(_Strict):
+    """Events a user."""
+
+    mean: float
+    median: float
+    p90: float
+    p99: float
+    min: int
+    max: int
+    quantiles: dict[str, float]
+
+
+class TimeRange(_Strict):
+    first: float
+    last: float
+
+
+class Source(_Strict):
+    """Where the events came from and what was done to them before they became sequences."""
+
+    name: str
+    format: str = "frame"
+    columns: dict[str, str] = Field(default_factory=dict)  # our name -> the source's
+    columns_guessed: list[str] = Field(default_factory=list)
+    events_read: int = 0
+    filters: dict[str, Any] = Field(default_factory=dict)
+    removed: dict[str, int] = Field(default_factory=dict)  # filter -> events it took away
+    items_file: str | None = None
+
+
+class Summary(_Strict):
+    users: int
+    items: int
+    events: int
+    sparsity: float  # in %, as the paper's Table 1 has it
+    lengths: Lengths
+    time: TimeRange
+    tied_share: float  # of neighbouring events of one user
+    one_event_users: int
+    exact_duplicates: int  # rows that repeat user, item and time of an earlier one
+    items_without_features: int | None = None  # None where there is no items file
+    source: Source
+    notes: list[str] = Field(default_factory=list)
+
+
+def lengths_of(offsets: NDArray[np.int64]) -> Lengths:
+    lengths = np.diff(offsets)
+    points = np.quantile(lengths, QUANTILES)
+    return Lengths(
+        mean=float(lengths.mean()),
+        median=float(np.median(lengths)),
+        p90=float(np.quantile(lengths, 0.9)),
+        p99=float(np.quantile(lengths, 0.99)),
+        min=int(lengths.min()),
+        max=int(lengths.max()),
+        quantiles={f"{q:g}": float(point) for q, point in zip(QUANTILES, points, strict=True)},
+    )
+
+
+def sparsity(users: int, items: int, events: int) -> float:
+    """The share of the users x items matrix without an event, in %."""
+    return 100.0 * (1.0 - events / (users * items))
+
+
+def tied_share(times: NDArray[np.float64], offsets: NDArray[np.int64]) -> float:
+    """Of all pairs of neighbouring events of one user, the share with equal times."""
+    same_user = np.ones(max(len(times) - 1, 0), dtype=bool)
+    same_user[offsets[1:-1] - 1] = False
+    pairs = int(same_user.sum())
+    return float((np.diff(times) == 0)[same_user].sum() / pairs) if pairs else 0.0
+
+
+def notes_on(summary: Summary) -> list[str]:
+    """What about these events may surprise whoever trains on them."""
+    notes = []
+    if summary.tied_share > TIES_WORTH_SAYING:
+        notes.append(
+            f"{summary.tied_share:.1%} of neighbouring events have equal times and keep the "
+            "file's order: what comes next is only as true as that order."
+        )
+    if summary.exact_duplicates:
+        notes.append(
+            f"{summary.exact_duplicates:,} events repeat user, item and time of an earlier one and "
+            "were kept, for a repeat may be real; --drop-duplicates removes them."
+        )
+    if summary.one_event_users:
+        notes.append(
+            f"{summary.one_event_users:,} users have a single event: they count in the "
+            "statistics, but from one event nothing can be learned or tested."
+        )
+    return notes

@@ -1,0 +1,80 @@
+"""Two evaluations of the same users under the same protocol, metric by metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import polars as pl
+
+from linrec.evaluation.metrics import metric_names, per_user
+from linrec.evaluation.report import Evaluation
+from linrec.evaluation.significance import PairedTest, paired
+from linrec.types import InputError
+
+UserRanks = tuple[Evaluation, pl.DataFrame]
+"""What `evaluate` and `load_ranks` return."""
+
+Comparison = dict[str, PairedTest]
+"""Metric -> its paired test."""
+
+
+def compare(a: UserRanks, b: UserRanks, metrics: Sequence[str] = ()) -> Comparison:
+    """Test whether b differs from a; without names, in every metric at the cuts both have."""
+    _check_alike(a[0], b[0])
+    both = _align(a[1], b[1])
+    cuts = sorted(set(a[0].ks) & set(b[0].ks))
+    rank_a, rank_b = both["rank"].to_numpy(), both["rank_b"].to_numpy()
+    return {
+        name: paired(per_user(name, rank_a), per_user(name, rank_b), a[0].seed)
+        for name in metrics or metric_names(cuts)
+    }
+
+
+def comparison_to_dict(comparison: Comparison) -> dict[str, dict[str, Any]]:
+    """For JSON, which has no word for infinity: a t without spread becomes null."""
+    plain = {metric: asdict(test) for metric, test in comparison.items()}
+    for values in plain.values():
+        if not math.isfinite(values["t_statistic"]):
+            values["t_statistic"] = None
+    return plain
+
+
+def _check_alike(a: Evaluation, b: Evaluation) -> None:
+    facts = {
+        "dataset": (a.fingerprint, b.fingerprint),
+        "split": (a.split, b.split),
+        "protocol": (a.protocol, b.protocol),
+        "hiding of seen items": (a.hide_seen, b.hide_seen),
+    }
+    if a.protocol != "full":  # a full ranking draws nothing
+        facts["seed of the negatives"] = (a.seed, b.seed)
+    for fact, (of_a, of_b) in facts.items():
+        if of_a != of_b:
+            raise InputError(
+                f"the two evaluations differ in their {fact} ({of_a} against {of_b}), so their "
+                "users cannot be compared; evaluate both alike with `linrec evaluate`"
+            )
+
+
+def _align(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
+    """Put the ranks of b beside those of a, user by user, whatever their order."""
+    if a["user"].dtype != b["user"].dtype:
+        raise InputError(f"the user ids differ in type: {a['user'].dtype}, {b['user'].dtype}")
+    both = a.join(
+        b,
+        on=["user", "target"],
+        how="inner",
+        suffix="_b",
+        validate="1:1",
+        maintain_order="left",  # sums in another order would differ in the last bit
+    )
+    differ = len(a) + len(b) - 2 * len(both)
+    if differ:
+        raise InputError(
+            f"{differ:,} users (or their held-out items) are in only one of the two evaluations; "
+            "evaluate both on the same data with `linrec evaluate`"
+        )
+    return both

@@ -1,0 +1,121 @@
+"""The candidates of the sampled protocols: drawn once, the same for every model.
+
+`pop100`: 100 draws with replacement, proportional to an item's count over all events but each
+user's first; a draw that equals the target is drawn again, and nothing else is excluded. `uni100`:
+the same with every item equally likely.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from linrec.data.atomic import write_bytes
+from linrec.data.sequences import IntArray
+from linrec.data.splits import EVENTS_TO_SPLIT, Holdout, Part
+from linrec.data.store import SequenceStore
+from linrec.types import PAD, InputError
+
+Protocol = Literal["full", "pop100", "uni100"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+
+DRAWS = 100
+_USERS_AT_A_TIME = 65_536
+
+
+def check_protocol(name: str) -> Protocol:
+    if name not in PROTOCOLS:
+        raise InputError(f"unknown protocol {name!r}; choose from {', '.join(PROTOCOLS)}")
+    return name
+
+
+def item_weights(store: SequenceStore, protocol: Protocol) -> IntArray:
+    """How often each item is to be drawn, relative to the others, [n_items + 1]."""
+    if protocol == "uni100":
+        weights = np.ones(store.n_items + 1, np.int64)
+        weights[PAD] = 0
+        return weights
+    if protocol == "pop100":
+        firsts = store.items[store.offsets[:-1][np.diff(store.offsets) > 0]]
+        return store.popularity() - np.bincount(firsts, minlength=store.n_items + 1)
+    raise InputError(f"the protocol {protocol!r} draws no negatives; choose pop100 or uni100")
+
+
+def draw_negatives(
+    store: SequenceStore, holdout: Holdout, protocol: Protocol, *, part: Part, seed: int
+) -> NDArray[np.int32]:
+    """Draw 100 candidates for each user of the holdout, [U, 100].
+
+    A user's candidates depend on the dataset, the part, the protocol and the seed alone, not on
+    which other users are evaluated.
+    """
+    ends = np.cumsum(item_weights(store, protocol))
+    rng = np.random.default_rng(_entropy(store.fingerprint, part, protocol, seed))
+    drawn = np.empty((len(holdout), DRAWS), np.int32)
+    for start in range(0, store.n_users, _USERS_AT_A_TIME):
+        stop = min(start + _USERS_AT_A_TIME, store.n_users)
+        chance = rng.random((stop - start, DRAWS))
+        rows = np.flatnonzero((holdout.users >= start) & (holdout.users < stop))
+        drawn[rows] = _pick(ends, chance[holdout.users[rows] - start], holdout.targets[rows])
+    return drawn
+
+
+def load_or_draw(
+    store: SequenceStore, holdout: Holdout, protocol: Protocol, *, part: Part, seed: int
+) -> NDArray[np.int32]:
+    """The candidates saved beside the dataset, or drawn and saved there if they can be."""
+    whole = np.count_nonzero(np.diff(store.offsets) >= EVENTS_TO_SPLIT) == len(holdout)
+    if store.path is None or not whole:
+        return draw_negatives(store, holdout, protocol, part=part, seed=seed)
+    place = store.path / "negatives" / f"{protocol}-{part}-seed{seed}.npy"
+    saved = _load(place, holdout, store.n_items)
+    if saved is not None:
+        return saved
+    drawn = draw_negatives(store, holdout, protocol, part=part, seed=seed)
+    content = io.BytesIO()
+    np.save(content, drawn, allow_pickle=False)
+    # a dataset one may only read can still be evaluated on: the same draw is made again
+    with contextlib.suppress(InputError):
+        write_bytes(place, content.getvalue())
+    return drawn
+
+
+def _pick(ends: IntArray, chance: NDArray[np.float64], targets: IntArray) -> NDArray[np.int32]:
+    """The item in whose stretch of the cumulated weights each number in [0, 1) falls.
+
+    Drawing again whatever equals the target is the same as drawing from the weights without the
+    target's: its stretch is stepped over, and one number suffices for each draw.
+    """
+    before, upto = ends[targets - 1][:, None], ends[targets][:, None]
+    others = ends[-1] - (upto - before)
+    if (others < 1).any():
+        raise InputError("no item but the target can be drawn; sampled protocols need two or more")
+    # rounding may lift the product of a chance just below 1 to the bound itself
+    at = np.minimum((chance * others).astype(np.int64), others - 1)
+    at += np.where(at >= before, upto - before, 0)
+    return np.asarray(np.searchsorted(ends, at, side="right"), dtype=np.int32)
+
+
+def _entropy(fingerprint: str, part: Part, protocol: Protocol, seed: int) -> int:
+    text = f"{fingerprint} {part} {protocol} {seed}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
+
+
+def _load(place: Path, holdout: Holdout, n_items: int) -> NDArray[np.int32] | None:
+    """A saved draw, if it is there, whole, and can be this holdout's."""
+    try:
+        saved: NDArray[np.int32] = np.load(place, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    if not isinstance(saved, np.ndarray) or saved.dtype != np.int32:
+        return None
+    if saved.shape != (len(holdout), DRAWS):
+        return None
+    possible = saved.min(initial=1) > PAD and saved.max(initial=1) <= n_items
+    return saved if possible and not (saved == holdout.targets[:, None]).any() else None

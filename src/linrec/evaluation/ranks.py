@@ -1,0 +1,125 @@
+"""One integer a user: where the item that really came next stands in the model's ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from linrec.data.sequences import IntArray, Sequences
+from linrec.data.splits import Holdout, Part
+from linrec.data.store import SequenceStore
+from linrec.evaluation.negatives import Protocol, check_protocol, load_or_draw
+from linrec.scoring import hide_seen, rank_among, rank_of_target, seen_before, top_k
+from linrec.types import PAD
+
+Scorer = Callable[[Sequences], Tensor]
+"""Histories of B users -> their scores of all items, [B, n_items + 1]."""
+
+Progress = Callable[[int, int], None]
+"""Told how many users of how many are ranked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankOptions:
+    """How to rank, and how much to hold in memory at a time."""
+
+    part: Part = "test"  # names the drawn negatives
+    seed: int = 0  # draws the negatives
+    hide_seen: bool = True  # full ranking only; sampled protocols never hide
+    ks: tuple[int, ...] = ()  # lengths of the lists whose items are counted (full ranking only)
+    max_scores: int = 16_000_000  # users x items at a time: 64 MB in float32
+    max_tokens: int = 65_536  # users x longest history at a time
+    reads: int | None = None  # events of a history the scorer reads, if it does not read all
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What one pass over the users yields, in the order of the holdout."""
+
+    ranks: IntArray  # [users], 0 = best
+    seen: NDArray[np.bool_]  # [users], whether the target was in the history already
+    recommended: dict[int, IntArray] = field(default_factory=dict)  # k -> times listed, [n_items+1]
+
+
+def rank_targets(
+    scorer: Scorer,
+    store: SequenceStore,
+    holdout: Holdout,
+    protocol: Protocol = "full",
+    options: RankOptions | None = None,
+) -> Ranking:
+    """Rank each user's held-out item, batch by batch, never all users x items at once."""
+    check_protocol(protocol)
+    options = options or RankOptions()
+    full = protocol == "full"
+    negatives = (
+        None
+        if full
+        else load_or_draw(store, holdout, protocol, part=options.part, seed=options.seed)
+    )
+    ranks, seen = np.empty(len(holdout), np.int64), np.empty(len(holdout), np.bool_)
+    recommended = {k: np.zeros(store.n_items + 1, np.int64) for k in options.ks if full}
+    done = 0
+    with torch.inference_mode():
+        for rows in batches(holdout.histories.lengths, store.n_items, options):
+            histories, targets = holdout.histories.take(rows), holdout.targets[rows]
+            seen[rows] = seen_before(histories, targets)
+            scores = _scored(scorer, histories, store.n_items)
+            if full and options.hide_seen:
+                scores = hide_seen(scores, histories)
+            ranks[rows] = _ranks(scores, targets, None if negatives is None else negatives[rows])
+            _count(recommended, scores)
+            done += len(rows)
+            if options.progress is not None:
+                options.progress(done, len(holdout))
+    return Ranking(ranks, seen, recommended)
+
+
+def batches(lengths: IntArray, n_items: int, options: RankOptions) -> Iterator[IntArray]:
+    """Rows of similar length, as many at a time as the bounds allow, but at least one.
+
+    The longest come first: if memory does not suffice, that shows at once.
+    """
+    read = np.maximum(lengths if options.reads is None else np.minimum(lengths, options.reads), 1)
+    order = np.argsort(-read, kind="stable").astype(np.int64)
+    most = max(1, options.max_scores // (n_items + 1))
+    start = 0
+    while start < len(order):
+        count = min(most, max(1, options.max_tokens // int(read[order[start]])))
+        yield order[start : start + count]
+        start += count
+
+
+def _scored(scorer: Scorer, histories: Sequences, n_items: int) -> Tensor:
+    scores = scorer(histories)
+    if scores.shape != (len(histories), n_items + 1):
+        raise ValueError(
+            f"the scorer gave scores of shape {list(scores.shape)} for {len(histories)} histories "
+            f"and {n_items} items; it must give [{len(histories)}, {n_items + 1}]"
+        )
+    return scores
+
+
+def _ranks(scores: Tensor, targets: IntArray, negatives: NDArray[np.int32] | None) -> IntArray:
+    wanted = torch.from_numpy(targets).to(scores.device)
+    if negatives is None:
+        ranks = rank_of_target(scores, wanted)
+    else:
+        ranks = rank_among(scores, wanted, torch.from_numpy(negatives).to(scores.device))
+    return np.asarray(ranks.cpu().numpy(), dtype=np.int64)
+
+
+def _count(recommended: dict[int, IntArray], scores: Tensor) -> None:
+    """Add the items of each row's first k to the counts for k."""
+    if not recommended:
+        return
+    lists = top_k(scores, max(recommended))[0].cpu().numpy()
+    for k in recommended:
+        recommended[k] += np.bincount(lists[:, :k].ravel(), minlength=scores.shape[1])
+        recommended[k][PAD] = 0  # the place of an item that was not there

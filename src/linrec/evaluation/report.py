@@ -1,0 +1,176 @@
+"""An evaluation: every figure beside its floors, together with the protocol it was taken under."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from linrec.data.sequences import IntArray
+from linrec.data.splits import Holdout, Part, Split
+from linrec.data.store import SequenceStore
+from linrec.evaluation.floors import FLOORS, item_counts
+from linrec.evaluation.metrics import intervals, list_figures, means
+from linrec.evaluation.negatives import Protocol, check_protocol
+from linrec.evaluation.ranks import Progress, Ranking, RankOptions, Scorer, rank_targets
+from linrec.evaluation.resampling import Interval
+from linrec.types import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationOptions:
+    """What to measure, and under which protocol."""
+
+    protocol: Protocol = "full"
+    part: Part = "test"
+    ks: tuple[int, ...] = (5, 10, 20)
+    hide_seen: bool = True  # full ranking only; sampled protocols never hide
+    seed: int = 0  # draws the negatives and the bootstrap
+    floors: bool = True
+    reads: int | None = None  # events of a history the scorer reads, if it does not read all
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        check_protocol(self.protocol)
+        if self.part not in ("valid", "test"):
+            raise InputError(f"unknown split {self.part!r}; choose valid or test")
+        if not self.ks or min(self.ks) < 1:
+            raise InputError(f"the cuts k must be positive integers, not {list(self.ks)}")
+        if self.seed < 0:
+            raise InputError(f"the seed must not be negative; it is {self.seed}")
+        object.__setattr__(self, "ks", tuple(sorted(set(self.ks))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Figures, and everything that must be said with them."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    protocol: Protocol
+    split: Part
+    seed: int
+    hide_seen: bool
+    ks: tuple[int, ...]
+    fingerprint: str  # of the dataset
+    n_items: int
+    n_users: int
+    n_targets_seen_before: int  # users whose target was in their history already
+    metrics: dict[str, Interval]
+    floors: dict[str, dict[str, float]] = field(default_factory=dict)  # floor -> metric -> mean
+
+    def __getitem__(self, metric: str) -> float:
+        """The mean of a metric: `evaluation["ndcg@10"]`."""
+        if metric not in self.metrics:
+            raise InputError(f"{metric!r} was not measured; choose from {', '.join(self.metrics)}")
+        return self.metrics[metric].mean
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the figures should know."""
+        notes = []
+        if self.hide_seen and self.n_targets_seen_before:
+            share = self.n_targets_seen_before / self.n_users
+            notes.append(
+                f"{self.n_targets_seen_before:,} of {self.n_users:,} users ({share:.1%}) came back "
+                "to an item of their own history; with seen items hidden these count as misses "
+                "(--keep-seen ranks seen items too)"
+            )
+        if max(self.ks) > self.n_items:
+            notes.append(
+                f"the catalogue has {self.n_items:,} items, fewer than k = {max(self.ks)}: that "
+                "cut leaves nothing out"
+            )
+        return tuple(notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def to_json(self) -> str:
+        return _EVALUATION.dump_json(self, indent=2).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Evaluation:
+        try:
+            return _EVALUATION.validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"])) or "the file"
+            raise InputError(
+                f"these are not the results of an evaluation ({place}: {first['msg']}); "
+                "make them again with `linrec evaluate`"
+            ) from error
+
+
+_EVALUATION = TypeAdapter(Evaluation)
+
+
+def evaluate(
+    scorer: Scorer, store: SequenceStore, split: Split, options: EvaluationOptions | None = None
+) -> tuple[Evaluation, pl.DataFrame]:
+    """Rank every user's held-out item; return the figures and the users they come from.
+
+    The frame has one row a user: user and target in the caller's own ids, history_length, and rank
+    (0 = best).
+    """
+    options = options or EvaluationOptions()
+    holdout = split.part(options.part)
+    popularity = item_counts(split.train, store.n_items)
+    ranking = rank_targets(scorer, store, holdout, options.protocol, _rank_options(options))
+    listed = list_figures(ranking.recommended, popularity)
+    evaluation = Evaluation(
+        protocol=options.protocol,
+        split=options.part,
+        seed=options.seed,
+        hide_seen=options.hide_seen and options.protocol == "full",
+        ks=options.ks,
+        fingerprint=store.fingerprint,
+        n_items=store.n_items,
+        n_users=len(holdout),
+        n_targets_seen_before=int(np.count_nonzero(ranking.seen)),
+        metrics=intervals(ranking.ranks, options.ks, options.seed)
+        | {name: Interval(value) for name, value in listed.items()},
+        floors=_floors(store, split, options, popularity) if options.floors else {},
+    )
+    return evaluation, user_ranks(store, holdout, ranking)
+
+
+def user_ranks(store: SequenceStore, holdout: Holdout, ranking: Ranking) -> pl.DataFrame:
+    """One row a user, in the caller's own ids."""
+    return pl.DataFrame(
+        {
+            "user": store.users.ids_of(holdout.users),
+            "target": store.catalogue.ids_of(holdout.targets),
+            "history_length": holdout.histories.lengths,
+            "rank": ranking.ranks,
+        }
+    )
+
+
+def _floors(
+    store: SequenceStore, split: Split, options: EvaluationOptions, popularity: IntArray
+) -> dict[str, dict[str, float]]:
+    """The same figures for every floor, on the same users and candidates."""
+    # floors read one event and score in float64, twice as wide as a model
+    bounds = replace(_rank_options(options), reads=1, max_scores=8_000_000, progress=None)
+    figures = {}
+    for name, floor in FLOORS.items():
+        scorer = floor(split.train, store.n_items)
+        found = rank_targets(scorer, store, split.part(options.part), options.protocol, bounds)
+        listed = list_figures(found.recommended, popularity)
+        figures[name] = means(found.ranks, options.ks) | listed
+    return figures
+
+
+def _rank_options(options: EvaluationOptions) -> RankOptions:
+    return RankOptions(
+        part=options.part,
+        seed=options.seed,
+        hide_seen=options.hide_seen,
+        ks=options.ks,
+        reads=options.reads,
+        progress=options.progress,
+    )

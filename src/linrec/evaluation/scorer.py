@@ -1,0 +1,20 @@
+"""A trained model as a scorer: histories in, scores of all items out."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from linrec.backbones import Backbone
+from linrec.data.sequences import Sequences
+from linrec.evaluation.ranks import Scorer
+from linrec.scoring import item_scores
+
+
+def model_scorer(model: Backbone) -> Scorer:
+    """Puts the model into evaluation mode: with dropout on, equal histories would score apart."""
+    model.eval()
+
+    def score(histories: Sequences) -> Tensor:
+        return item_scores(model.encode(histories), model.item_vectors())
+
+    return score

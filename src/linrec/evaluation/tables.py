@@ -1,0 +1,103 @@
+"""Evaluations and comparisons as tables for a terminal."""
+
+from __future__ import annotations
+
+from rich.console import JustifyMethod
+from rich.markup import escape
+from rich.table import Table
+
+from linrec.evaluation.comparison import Comparison
+from linrec.evaluation.report import Evaluation
+from linrec.evaluation.resampling import Interval
+
+_LABELS = {
+    "recall": "Recall",
+    "ndcg": "NDCG",
+    "mrr": "MRR",
+    "coverage": "Coverage",
+    "popularity": "Popularity",
+}
+
+
+def evaluation_table(evaluation: Evaluation, name: str = "model") -> Table:
+    """The model and its floors side by side; the best mean of each row stands out."""
+    table = Table(title=_title(evaluation), caption="\n".join(evaluation.notes) or None)
+    table.add_column("metric")
+    table.add_column(escape(name), justify="right")
+    table.add_column("95 % interval", justify="right", style="dim", no_wrap=True)
+    for floor in evaluation.floors:
+        table.add_column(floor, justify="right")
+    for metric, value in evaluation.metrics.items():
+        floors = [figures[metric] for figures in evaluation.floors.values()]
+        cells = [_figure(metric, value.mean), *(_figure(metric, floor) for floor in floors)]
+        if _higher_is_better(metric):
+            cells[_best([value.mean, *floors])] = f"[bold]{cells[_best([value.mean, *floors])]}[/]"
+        table.add_row(metric_label(metric), cells[0], _interval(value), *cells[1:])
+    return table
+
+
+def comparison_table(comparison: Comparison, names: tuple[str, str] = ("A", "B")) -> Table:
+    """Both means, their difference, and what two paired tests say of it."""
+    names = (escape(names[0]), escape(names[1]))
+    n_users = next(iter(comparison.values())).n_users if comparison else 0
+    table = Table(
+        title=f"{names[1]} against {names[0]}, {n_users:,} users",
+        caption="p: the chance of a change at least this large between equally good models",
+        pad_edge=False,  # seven columns in a terminal of 80
+    )
+    for heading in ("metric", *names, "change", "95 % interval", "t-test p", "Wilcoxon p"):
+        side: JustifyMethod = "left" if heading == "metric" else "right"
+        table.add_column(heading, justify=side, no_wrap=heading == "95 % interval")
+    for metric, test in comparison.items():
+        table.add_row(
+            metric_label(metric),
+            f"{test.mean_a:.4f}",
+            f"{test.mean_b:.4f}",
+            f"{test.difference.mean:+.4f}",
+            _interval(test.difference, "+"),
+            _p(test.t_p),
+            _p(test.wilcoxon_p),
+        )
+    return table
+
+
+def metric_label(metric: str) -> str:
+    """ "ndcg@10" as people write it: "NDCG@10"."""
+    family, at, cut = metric.partition("@")
+    return _LABELS.get(family, family) + at + cut
+
+
+def _title(evaluation: Evaluation) -> str:
+    ranking = {
+        "full": "full ranking",
+        "pop100": "against 100 popular items",
+        "uni100": "against 100 uniform items",
+    }[evaluation.protocol]
+    if evaluation.protocol == "full":
+        ranking += ", seen items hidden" if evaluation.hide_seen else ", seen items kept"
+    else:
+        ranking += f" (seed {evaluation.seed})"
+    return f"{evaluation.split} split, {evaluation.n_users:,} users, {ranking}"
+
+
+def _higher_is_better(metric: str) -> bool:
+    """Popularity describes a list; more of it is neither better nor worse."""
+    return not metric.startswith("popularity")
+
+
+def _best(values: list[float]) -> int:
+    return max(range(len(values)), key=values.__getitem__)
+
+
+def _figure(metric: str, value: float) -> str:
+    return f"{value:.4f}" if _higher_is_better(metric) else f"{value:,.1f}"
+
+
+def _interval(value: Interval, sign: str = "") -> str:
+    if value.low is None or value.high is None:
+        return ""
+    return f"{value.low:{sign}.4f} to {value.high:{sign}.4f}"
+
+
+def _p(value: float) -> str:
+    return "< 1e-4" if value < 1e-4 else f"{value:.4f}"

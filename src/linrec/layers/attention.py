@@ -1,0 +1,54 @@
+"""Multi-head attention with any mechanism of linrec.ops, by name."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrec import ops
+from linrec.types import InputError
+
+# spans, in events, over which the heads of linrec-decay remember when training begins: the shortest
+# sees the last event or two, the longest is nearly the paper's mechanism on whole histories
+SHORTEST_SPAN, LONGEST_SPAN = 2.0, 2048.0
+
+
+class MultiHeadAttention(nn.Module):
+    """Projects to queries, keys and values, attends, projects back. [B, N, width] -> same."""
+
+    def __init__(self, mechanism: str, width: int, heads: int, *, causal: bool) -> None:
+        super().__init__()
+        if width % heads:
+            raise InputError(f"width {width} must be a multiple of heads {heads}")
+        self.mechanism, self.heads, self.causal = mechanism, heads, causal
+        self.project_in = nn.Linear(width, 3 * width)
+        self.project_out = nn.Linear(width, width)
+        if ops.takes_decay(mechanism):
+            self.decay_logit = nn.Parameter(initial_decay_logits(heads))
+
+    def log_decay(self) -> Tensor | None:
+        """log g of each head, or None for a mechanism that forgets nothing."""
+        return F.logsigmoid(self.decay_logit) if ops.takes_decay(self.mechanism) else None
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        q, k, v = self.project_in(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        out = ops.attend(
+            self.mechanism, q, k, v, keep=keep, causal=self.causal, decay=self.log_decay()
+        )
+        return self.project_out(out.transpose(1, 2).flatten(-2))
+
+
+def initial_decay_logits(heads: int) -> Tensor:
+    """logit of g = exp(-1 / span), spans spread evenly on a log scale."""
+    middle = (SHORTEST_SPAN * LONGEST_SPAN) ** 0.5
+    spans = (
+        torch.tensor([middle])
+        if heads == 1
+        else torch.logspace(
+            torch.tensor(SHORTEST_SPAN).log10().item(),
+            torch.tensor(LONGEST_SPAN).log10().item(),
+            heads,
+        )
+    )
+    return torch.logit(torch.exp(-1.0 / spans))

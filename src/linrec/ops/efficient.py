@@ -1,0 +1,58 @@
+"""Efficient Attention (Shen et al. 2021): softmax of Q over features, of K over positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrec.ops.mechanism import LinearMechanism, State
+
+# below every real key, yet finite: two of them differ by zero and not by NaN
+NO_KEY = -1e30
+
+
+class EfficientAttention(LinearMechanism):
+    """The column sum of exp(K) over a prefix is a running sum, so it divides the query.
+
+    Exponents are taken relative to the largest key so far, so they never overflow and no later
+    event can push an earlier one to zero. The softmax does not depend on what is subtracted,
+    hence no gradient passes through the peak.
+    """
+
+    def query(self, q: Tensor) -> Tensor:
+        return q.softmax(-1)
+
+    def column(self, key: Tensor) -> Tensor:
+        return key
+
+    def normalise(self, x: Tensor, column: Tensor, count: Tensor) -> Tensor:
+        del count
+        return x / column.clamp(min=torch.finfo(column.dtype).tiny)
+
+    def keys(self, k: Tensor, keep: Tensor | None, peak: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        real = k if keep is None else k.masked_fill(~keep[:, None, :, None], NO_KEY)
+        highest = real.detach().cummax(2).values
+        if peak is not None:
+            highest = torch.maximum(highest, peak[:, :, None])
+        key = torch.exp(real - highest)
+        return (key if keep is None else key * keep[:, None, :, None]), highest
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, causal: bool, decay: Tensor | None
+    ) -> Tensor:
+        if causal:
+            return super().attend(q, k, v, keep, causal, decay)
+        query, key = self.factors(q, k, keep)
+        return query @ (key.mT @ v)
+
+    def factors(self, q: Tensor, k: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+        if keep is None:
+            return self.query(q), k.softmax(2)
+        real = keep[:, None, :, None]
+        return self.query(q), k.masked_fill(~real, NO_KEY).softmax(2) * real
+
+    def start(self, batch: int, heads: int, width: int, **dtype_device: Any) -> State:
+        empty = super().start(batch, heads, width, **dtype_device)
+        return State(empty.memory, empty.column, empty.count, torch.full_like(empty.column, NO_KEY))

@@ -1,0 +1,101 @@
+"""Slow oracles: each mechanism written out from its formula, one position at a time, in float64.
+
+Nothing here is shared with the fast forms but the epsilon, which is part of the definition.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrec.ops.mechanism import EPSILON
+
+
+def attend(
+    mechanism: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    keep: Tensor | None = None,
+    causal: bool = False,
+    decay: Tensor | None = None,
+) -> Tensor:
+    """As linrec.ops.attend, in O(N^2) and float64."""
+    q, k, v = q.double(), k.double(), v.double()
+    batch, heads, length, _ = q.shape
+    keep = torch.ones(batch, length, dtype=torch.bool) if keep is None else keep
+    log_g = torch.zeros(heads, dtype=torch.float64) if decay is None else decay.double()
+    rows = []
+    for b in range(batch):
+        for t in range(length):
+            seen = keep[b].clone()
+            if causal:
+                seen[t + 1 :] = False
+            if not keep[b, t]:
+                rows.append(torch.zeros_like(v[b, :, 0]))
+                continue
+            # distance in kept events: a padded position ages nothing
+            order = keep[b].cumsum(0)
+            distance = (order[t] - order[seen]).abs().double()
+            weight = torch.exp(log_g[:, None] * distance)  # [H, n]
+            rows.append(_one_row(mechanism, q[b, :, t], k[b][:, seen], v[b][:, seen], weight))
+    return torch.stack(rows).unflatten(0, (batch, length)).transpose(1, 2)
+
+
+def _one_row(mechanism: str, q: Tensor, keys: Tensor, values: Tensor, weight: Tensor) -> Tensor:
+    """q: [H, D], keys: [H, n, D], values: [H, n, E], weight: [H, n] -> [H, E]."""
+    scores = SCORES[mechanism](q, keys, weight)
+    return torch.einsum("hn,hne->he", scores, values)
+
+
+def _softmax(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+    del weight
+    return torch.softmax(torch.einsum("hd,hnd->hn", q, keys) / q.shape[-1] ** 0.5, -1)
+
+
+def _l2(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+    rho1 = q / (q.shape[-1] ** 0.5 * (q.square().sum(-1, keepdim=True) + EPSILON).sqrt())
+    energy = (weight[..., None] * keys.square()).sum(1, keepdim=True)
+    count = weight.sum(1)[:, None, None]
+    rho2 = weight[..., None] * keys / (count * energy + EPSILON).sqrt()
+    return torch.einsum("hd,hnd->hn", rho1, rho2)
+
+
+def _linrec(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+    return _l2(F.elu(q), F.elu(keys), weight)
+
+
+def _rowwise(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+    q, keys = F.elu(q), F.elu(keys)
+    q = q / (q.square().sum(-1, keepdim=True) + EPSILON).sqrt()
+    keys = keys / (keys.square().sum(-1, keepdim=True) + EPSILON).sqrt()
+    return weight * torch.einsum("hd,hnd->hn", q, keys) / q.shape[-1] ** 0.5
+
+
+def _without_norm(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+    scale = q.shape[-1] ** 0.5 * weight.sum(1, keepdim=True) ** 0.5
+    return weight * torch.einsum("hd,hnd->hn", F.elu(q), F.elu(keys)) / scale
+
+
+def _linear_transformer(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+    scores = weight * torch.einsum("hd,hnd->hn", F.elu(q) + 1, F.elu(keys) + 1)
+    return scores / (scores.sum(-1, keepdim=True) + EPSILON)
+
+
+def _efficient(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+    del weight
+    return torch.einsum("hd,hnd->hn", q.softmax(-1), keys.softmax(1))
+
+
+SCORES = {
+    "softmax": _softmax,
+    "linrec": _linrec,
+    "linrec-decay": _linrec,
+    "linrec-rowwise": _rowwise,
+    "linear-transformer": _linear_transformer,
+    "efficient": _efficient,
+    "linrec-without-norm": _without_norm,
+    "linrec-without-elu": _l2,
+}

@@ -1,0 +1,320 @@
+"""The one object behind the library and the command line: fit, evaluate, recommend, save, load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import torch
+
+import linrec
+from linrec.backbones import Backbone, build
+from linrec.backbones.saving import (
+    CONFIG,
+    WEIGHTS,
+    Catalogue,
+    RunDescription,
+    read_description,
+    read_model,
+    write_description,
+    write_weights,
+)
+from linrec.data.atomic import check_free, write_folder
+from linrec.data.histories import Histories, of_items, of_users
+from linrec.data.prepare import prepare
+from linrec.data.splits import leave_one_out
+from linrec.data.store import SequenceStore
+from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
+from linrec.evaluation import evaluate as evaluate_scorer
+from linrec.evaluation.ranks import Progress, batches
+from linrec.evaluation.scorer import model_scorer
+from linrec.scoring import hide_seen as hide
+from linrec.scoring import top_k
+from linrec.training.config import RunConfig, parse, recipe
+from linrec.training.history import write_history
+from linrec.training.loop import Trained, Trainer
+from linrec.training.watch import Watch
+from linrec.types import PAD, InputError, Recommendations
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    Data = SequenceStore | str | Path | pl.DataFrame | pl.LazyFrame | pd.DataFrame
+    Who = Sequence[Any] | pl.Series | pl.DataFrame | pd.DataFrame | None
+
+
+class Recommender:
+    """A sequential recommender of any backbone with any attention.
+
+    `Recommender()` is SASRec with linrec-decay on whole histories; any setting of a recipe can be
+    given by name, e.g. `Recommender(attention="softmax", max_length=200, epochs=20)`.
+    """
+
+    def __init__(self, *, recipe: str = "default", **settings: Any) -> None:
+        self.config: RunConfig = _recipe(recipe).with_settings(settings)
+        self.trained: Trained | None = None
+        self._model: Backbone | None = None
+        self._catalogue: Catalogue | None = None
+        self._store: SequenceStore | None = None
+        self._dataset: dict[str, Any] = {}
+
+    # ---------------------------------------------------------------- training
+
+    def fit(
+        self,
+        data: Data,
+        out: str | Path | None = None,
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+        watch: Watch | None = None,
+    ) -> Recommender:
+        """Train to early stopping and keep the best weights.
+
+        data: a prepared dataset or its folder, a file of events, or a frame of them. out: the run
+        folder; without one nothing is written. A run that was cut short goes on with `resume`.
+        """
+        store = open_data(data)
+        split = leave_one_out(store.sequences())
+        folder = None if out is None else Path(out)
+        if folder is not None:
+            self._open_run(folder, store, resume=resume, overwrite=overwrite)
+        elif resume:
+            raise InputError("nothing to resume without a run folder; say which one it is")
+        torch.manual_seed(self.config.training.seed)
+        model = build(self.config.model, store.n_items)
+        trainer = Trainer(model, store, split, self.config, watch or Watch())
+        self.trained = trainer.run(folder, resume=resume)
+        self._model, self._store, self._dataset = model.cpu(), store, _dataset(store)
+        self._catalogue = catalogue_of(store)
+        return self
+
+    def _open_run(self, folder: Path, store: SequenceStore, *, resume: bool, overwrite: bool) -> None:
+        if resume:
+            self._check_same_run(folder, store)
+            return
+        if not overwrite and (folder / CONFIG).is_file():
+            raise InputError(
+                f"{folder} already holds a run; add --resume to go on with it, --overwrite to "
+                "replace it, or choose another place"
+            )
+        check_free(folder, overwrite=overwrite, marker=CONFIG)
+        with write_folder(folder, overwrite, marker=CONFIG) as draft:
+            write_description(draft, self._describe(store), catalogue_of(store))
+
+    def _check_same_run(self, folder: Path, store: SequenceStore) -> None:
+        description, _ = read_description(folder)
+        if description.dataset.get("fingerprint") != store.fingerprint:
+            raise InputError(
+                f"{folder} was begun on another dataset ({description.dataset.get('path')}); "
+                "resume it with that one, or choose another place"
+            )
+        before = parse({"model": asdict(description.model), "training": description.training}, CONFIG)
+        free = {"epochs": self.config.training.epochs, "patience": self.config.training.patience}
+        if before.with_training(**free).as_dict() | {"description": ""} != self.config.as_dict() | {
+            "description": ""
+        }:
+            raise InputError(
+                f"{folder} was begun with other settings than these; only epochs and patience may "
+                "change when a run is resumed"
+            )
+
+    def _describe(self, store: SequenceStore) -> RunDescription:
+        return RunDescription(
+            linrec=linrec.__version__, model=self.config.model,
+            training=asdict(self.config.training), n_items=store.n_items, dataset=_dataset(store),
+        )  # fmt: skip
+
+    # -------------------------------------------------------------- evaluation
+
+    def evaluate(self, data: Data | None = None, **options: Any) -> Evaluation:
+        """Figures on the held-out events; options are those of `EvaluationOptions`."""
+        return self.evaluate_users(data, **options)[0]
+
+    def evaluate_users(
+        self, data: Data | None = None, **options: Any
+    ) -> tuple[Evaluation, pl.DataFrame]:
+        """The same, and one row a user with the rank of what really came next."""
+        store = self._data(data)
+        if store.fingerprint != self._dataset.get("fingerprint"):
+            raise InputError(
+                f"this model was trained on another dataset ({self._dataset.get('path')}); its "
+                "figures on this one would rest on events it was trained on"
+            )
+        chosen = EvaluationOptions(reads=self.config.model.max_length, **options)
+        split = leave_one_out(store.sequences())
+        return evaluate_scorer(model_scorer(self.model), store, split, chosen)
+
+    # --------------------------------------------------------- recommendations
+
+    def recommend(
+        self,
+        who: Who = None,
+        k: int = 10,
+        *,
+        data: Data | None = None,
+        hide_seen: bool = True,
+        progress: Progress | None = None,
+    ) -> Recommendations:
+        """The k items each will most likely want next.
+
+        who: ids of users of the dataset, lists of item ids (oldest first), a frame of events, or
+        None for all users. Items in a history that the model does not know are skipped and
+        counted; who has no known item gets the most popular ones, marked as such.
+        """
+        if k < 1:
+            raise InputError(f"k must be at least 1, not {k}")
+        histories = self._histories(who, data)
+        tables = []
+        options = RankOptions(reads=self.config.model.max_length)
+        done = 0
+        for rows in batches(histories.sequences.lengths, len(self.catalogue), options):
+            tables.append(self._top(histories, rows, k, hide_seen))
+            done += len(rows)
+            if progress is not None:
+                progress(done, len(histories))
+        table = pl.concat(tables).sort("row", "rank").drop("row") if tables else pl.DataFrame()
+        return Recommendations(table, _notes(histories))
+
+    def _histories(self, who: Who, data: Data | None) -> Histories:
+        ids = self.catalogue.ids
+        if _is_frame(who):
+            return of_users(None, prepare(who), ids)
+        if who is not None and len(who) and _is_list(who[0]):
+            return of_items(who, ids)  # type: ignore[arg-type]
+        return of_users(who, self._data(data), ids)  # type: ignore[arg-type]
+
+    def _top(self, histories: Histories, rows: np.ndarray[Any, Any], k: int, hidden: bool) -> pl.DataFrame:
+        chosen = histories.sequences.take(rows)
+        with torch.inference_mode():
+            scores = model_scorer(self.model)(chosen)
+            empty = torch.from_numpy(chosen.lengths == 0)
+            scores[empty] = self._popularity()
+            items, best = top_k(hide(scores, chosen) if hidden else scores, k)
+        shown = (items != PAD).numpy()
+        row = np.repeat(rows, k)[shown.ravel()]
+        index = items.numpy()[shown]
+        columns = {
+            "row": row,
+            "user": histories.names.gather(row),
+            "rank": np.tile(np.arange(1, k + 1), len(rows))[shown.ravel()],
+            "item": self.catalogue.ids.ids_of(index),
+            "score": best.numpy()[shown],
+            "source": np.where(chosen.lengths == 0, "popularity", "model").repeat(k)[shown.ravel()],
+        }
+        if "title" in self.catalogue.table.columns:
+            columns["title"] = self.catalogue.table["title"].gather(index - 1)
+        return pl.DataFrame(columns)
+
+    def _popularity(self) -> Tensor:
+        counts = self.catalogue.table["events"].to_numpy()
+        return torch.from_numpy(np.concatenate([[-np.inf], counts])).float()
+
+    # ------------------------------------------------------------ save and load
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write a run folder: weights, config, items; in one step."""
+        assert self._store is not None or self._dataset
+        description = RunDescription(
+            linrec=linrec.__version__, model=self.config.model,
+            training=asdict(self.config.training), n_items=len(self.catalogue),
+            dataset=self._dataset,
+        )  # fmt: skip
+        with write_folder(Path(path), overwrite, marker=CONFIG) as draft:
+            write_description(draft, description, self.catalogue)
+            write_weights(draft / WEIGHTS, self.model)
+            if self.trained is not None:
+                write_history(draft, self.trained.progress.history)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Recommender:
+        """Open a run folder. Nothing in it is ever executed."""
+        folder = Path(path)
+        description, catalogue = read_description(folder)
+        found = cls()
+        found.config = parse(
+            {"model": asdict(description.model), "training": description.training},
+            str(folder / CONFIG),
+        )
+        found._model, found._catalogue = read_model(folder, description), catalogue
+        found._dataset = description.dataset
+        return found
+
+    # ------------------------------------------------------------------- parts
+
+    @property
+    def model(self) -> Backbone:
+        if self._model is None:
+            raise InputError("this recommender is not trained yet; call fit, or linrec.load a run")
+        return self._model
+
+    @property
+    def catalogue(self) -> Catalogue:
+        if self._catalogue is None:
+            raise InputError("this recommender is not trained yet; call fit, or linrec.load a run")
+        return self._catalogue
+
+    def _data(self, data: Data | None) -> SequenceStore:
+        """What was given, else what the model was trained on, if it is still where it was."""
+        if data is not None:
+            return open_data(data)
+        if self._store is None:
+            place = self._dataset.get("path")
+            if place is None or not Path(place).is_dir():
+                where = "was only in memory" if place is None else f"is no longer at {place}"
+                raise InputError(f"the dataset of this run {where}; say where it is with --data")
+            self._store = SequenceStore.open(Path(place))
+        return self._store
+
+
+def load(path: str | Path) -> Recommender:
+    """Open a run folder that `linrec train` or `Recommender.save` made."""
+    return Recommender.load(path)
+
+
+def open_data(data: Data) -> SequenceStore:
+    """A dataset, its folder, or events to be prepared now."""
+    if isinstance(data, SequenceStore):
+        return data
+    if isinstance(data, str | Path) and Path(data).is_dir() and (Path(data) / "dataset.json").exists():
+        return SequenceStore.open(Path(data))
+    return prepare(data)
+
+
+def catalogue_of(store: SequenceStore) -> Catalogue:
+    """The items with their features and how often each occurs, for a run to carry along."""
+    return Catalogue(store.item_table.with_columns(events=pl.Series(store.popularity()[1:])))
+
+
+def _dataset(store: SequenceStore) -> dict[str, Any]:
+    place = None if store.path is None else str(store.path.resolve())
+    return {"fingerprint": store.fingerprint, "path": place}
+
+
+def _recipe(name: str) -> RunConfig:
+    return recipe(name)
+
+
+def _is_frame(value: object) -> bool:
+    return isinstance(value, pl.DataFrame | pl.LazyFrame) or hasattr(value, "iloc")
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
+
+
+def _notes(histories: Histories) -> tuple[str, ...]:
+    notes = []
+    if histories.skipped:
+        notes.append(f"skipped {histories.skipped:,} events with items the model does not know")
+    if histories.unknown_users:
+        notes.append(f"{histories.unknown_users:,} of the users asked for are not in the dataset")
+    empty = int((histories.sequences.lengths == 0).sum())
+    if empty:
+        notes.append(f"{empty:,} without any known item got the most popular items instead")
+    return tuple(notes)

@@ -1,0 +1,133 @@
+"""From hidden states to ranked items: the one path that metrics and users both take.
+
+Scores are [B, n_items + 1], one column an item index. A score of -inf means "not to be shown": PAD
+always, and whatever `hide_seen` hid. NaN is never to anybody's advantage: such an item is never
+shown, such a target is a miss, and a target is not said to have beaten such an item.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from linrec.data.sequences import IntArray, Sequences
+from linrec.types import PAD
+
+HIDDEN = float("-inf")
+
+
+def item_scores(hidden: Tensor, item_vectors: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Score every item for every row, in float32 whatever the model runs in.
+
+    hidden: [B, d].  item_vectors: [n_items + 1, d].  bias: [n_items + 1].  Returns a fresh
+    [B, n_items + 1].
+    """
+    # bfloat16 has 8 bits to tell thousands of items apart: it would tie them by the dozen
+    with torch.autocast(hidden.device.type, enabled=False):
+        scores = hidden.float() @ item_vectors.float().T
+    if bias is not None:
+        scores = scores + bias.float()
+    scores[:, PAD] = HIDDEN
+    return scores
+
+
+def hide_seen(scores: Tensor, histories: Sequences) -> Tensor:
+    """A copy of `scores` in which no row shows an item of its own history."""
+    rows, items = events_of(histories)
+    hidden = scores.clone(memory_format=torch.contiguous_format)  # a scorer may expand one row
+    device = scores.device
+    hidden[torch.from_numpy(rows).to(device), torch.from_numpy(items).to(device)] = HIDDEN
+    return hidden
+
+
+def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k best items of each row and their scores, best first, [B, k] each.
+
+    Equal scores come in the order of their item index. Where fewer than k items may be shown the
+    rest is PAD with -inf.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, not {k}")
+    real = scores[:, PAD + 1 :]
+    if real.isnan().any():
+        real = real.nan_to_num(nan=HIDDEN, posinf=float("inf"), neginf=HIDDEN)
+    reach = min(k, real.shape[1])
+    # one more than asked tells whether the last place is contested; topk itself settles ties as
+    # the hardware likes
+    best, places = real.topk(min(reach + 1, real.shape[1]), dim=1)
+    places = places[:, :reach]
+    if best.shape[1] > reach:
+        last = best[:, reach - 1]
+        contested = (best[:, reach] == last) & (last > HIDDEN)
+        if contested.any():
+            places = places.clone()
+            places[contested] = _earliest(real[contested], last[contested], reach)
+    return _in_order(real, places, k)
+
+
+def rank_of_target(scores: Tensor, targets: Tensor) -> Tensor:
+    """How many items come before the target, [B] int64: 0 = best.
+
+    Ties count against the target, so constant scores earn nothing. A target that is hidden or NaN
+    gets the rank n_items, a miss at every k, because the user would not see it.
+    """
+    own = _own_score(scores, targets)
+    n_items = scores.shape[1] - 1
+    # what is not below the target stands before it, the target itself excepted: NaN is not below
+    before = n_items - 1 - (scores[:, PAD + 1 :] < own[:, None]).sum(1)
+    return before.where(own > HIDDEN, n_items)
+
+
+def rank_among(scores: Tensor, targets: Tensor, candidates: Tensor) -> Tensor:
+    """How many of its own candidates come before the target, [B] int64: 0 = best.
+
+    candidates: [B, C] item indices. Duplicates count once, and PAD or the target among them not at
+    all. Ties, hidden targets and NaN as in `rank_of_target`.
+    """
+    own = _own_score(scores, targets)
+    ordered = candidates.long().sort(dim=1).values
+    counts = (ordered != targets[:, None]) & (ordered != PAD)
+    counts[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
+    before = (counts & ~(scores.gather(1, ordered) < own[:, None])).sum(1)
+    return before.where(own > HIDDEN, scores.shape[1] - 1)
+
+
+def events_of(sequences: Sequences) -> tuple[IntArray, IntArray]:
+    """Every event of every row, laid flat: its row and its item, [events] each."""
+    lengths = sequences.lengths
+    rows = np.repeat(np.arange(len(sequences), dtype=np.int64), lengths)
+    before = np.cumsum(lengths) - lengths  # events of earlier rows
+    places = np.arange(len(rows), dtype=np.int64) + (sequences.starts - before)[rows]
+    return rows, sequences.items[places].astype(np.int64)
+
+
+def seen_before(histories: Sequences, targets: IntArray) -> NDArray[np.bool_]:
+    """Whether each row's target is already in its history, [B]."""
+    rows, items = events_of(histories)
+    return np.bincount(rows[items == targets[rows]], minlength=len(histories)) > 0
+
+
+def _own_score(scores: Tensor, targets: Tensor) -> Tensor:
+    if (targets == PAD).any():
+        raise ValueError("a target is PAD, which is no item; leave such rows out")
+    return scores.gather(1, targets[:, None])[:, 0]
+
+
+def _earliest(scores: Tensor, last: Tensor, k: int) -> Tensor:
+    """Places of all scores above the k-th and of the earliest that equal it, [B, k]."""
+    above, equal = scores > last[:, None], scores == last[:, None]
+    wanted = k - above.sum(1, keepdim=True)
+    chosen = above | (equal & (equal.cumsum(1, dtype=torch.int32) <= wanted))
+    return chosen.nonzero()[:, 1].view(-1, k)
+
+
+def _in_order(scores: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Sort chosen places by score, then by place, and fill up to k."""
+    places = places.sort(dim=1).values
+    best, order = scores.gather(1, places).sort(dim=1, descending=True, stable=True)
+    items = (places.gather(1, order) + PAD + 1).where(best > HIDDEN, PAD)
+    missing = (0, k - items.shape[1])
+    return pad(items, missing, value=PAD), pad(best, missing, value=HIDDEN)

@@ -1,0 +1,65 @@
+"""Where a training stands, in one file that is replaced in one step."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+
+from linrec.backbones.saving import read_tensors
+from linrec.data.atomic import write_bytes
+from linrec.types import InputError
+
+CHECKPOINT = "checkpoint.safetensors"
+
+
+@dataclass
+class Progress:
+    """Everything but tensors that the next step depends on."""
+
+    epoch: int = 0  # epochs finished
+    step: int = 0  # steps finished of the epoch under way
+    loss_sum: float = 0.0  # over the targets of the epoch under way
+    targets: int = 0
+    seconds: float = 0.0  # spent on the epoch under way
+    best: float = -1.0
+    best_epoch: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+def save(folder: Path, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    content = safetensors.torch.save(tensors, {"progress": json.dumps(asdict(progress))})
+    write_bytes(folder / CHECKPOINT, content)
+
+
+def load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+    """Put model and optimizer back where they were; a run without a checkpoint starts afresh."""
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return Progress()
+    tensors = read_tensors(path)
+    with safetensors.safe_open(path, "pt") as file:
+        metadata = file.metadata() or {}
+    weights = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".", 2)
+            state.setdefault(int(index), {})[key] = value
+    try:
+        model.load_state_dict(weights)
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+        return Progress(**json.loads(metadata["progress"]))
+    except (RuntimeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} does not fit this run ({error}); train without --resume") from None

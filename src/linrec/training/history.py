@@ -1,0 +1,53 @@
+"""The course of a training as a CSV table and a plot."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from linrec.data.atomic import write_bytes, write_text
+
+HISTORY, CURVE = "history.csv", "learning-curve.png"
+
+Row = dict[str, float]
+
+
+def write_history(folder: Path, rows: list[Row]) -> None:
+    if not rows:
+        return
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_text(folder / HISTORY, text.getvalue())
+    write_bytes(folder / CURVE, learning_curve(rows))
+
+
+def learning_curve(rows: list[Row]) -> bytes:
+    """Training loss and validation NDCG@10 over the epochs, as a PNG."""
+    # the object interface: pyplot would pick a windowing backend and keep global state
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    epochs = [row["epoch"] for row in rows]
+    quality = [row["ndcg@10"] for row in rows]
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    left = figure.add_subplot()
+    left.plot(epochs, [row["loss"] for row in rows], color="tab:gray", label="training loss")
+    left.set_xlabel("epoch")
+    left.set_ylabel("training loss", color="tab:gray")
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
+    right = left.twinx()
+    right.plot(epochs, quality, color="tab:blue", marker=".", label="validation NDCG@10")
+    right.set_ylabel("validation NDCG@10", color="tab:blue")
+    best = max(range(len(rows)), key=lambda index: quality[index])
+    right.plot(epochs[best], quality[best], "o", color="tab:orange")
+    right.annotate(
+        f"best {quality[best]:.4f}", (epochs[best], quality[best]), xytext=(0, -14),
+        textcoords="offset points", ha="center", color="tab:orange",
+    )  # fmt: skip
+    image = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(image)
+    return image.getvalue()

@@ -1,0 +1,195 @@
+"""The training loop: epochs of batches, validation, early stopping, the best model kept.
+
+Every step draws its randomness from (seed, epoch, step) alone. So a run that was killed and resumed
+from any checkpoint goes on exactly as the uninterrupted one would have.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from linrec.backbones import Backbone
+from linrec.backbones.saving import WEIGHTS, write_weights
+from linrec.data.batches import TrainingBatches, all_position_batches, last_position_batches
+from linrec.data.splits import Split
+from linrec.data.store import SequenceStore
+from linrec.evaluation.metrics import means
+from linrec.evaluation.ranks import RankOptions, rank_targets
+from linrec.evaluation.scorer import model_scorer
+from linrec.losses import full_softmax
+from linrec.training import checkpoint
+from linrec.training.checkpoint import Progress
+from linrec.training.config import RunConfig
+from linrec.training.history import write_history
+from linrec.training.watch import Watch
+from linrec.types import InputError, SequenceBatch
+
+CHECKPOINT_SECONDS = 300.0
+PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a training ended. The model itself holds its best weights."""
+
+    progress: Progress
+    interrupted: bool
+
+
+class Trainer:
+    """One run: a model, the data it learns from and, if its results are to stay, a folder."""
+
+    def __init__(
+        self, model: Backbone, store: SequenceStore, split: Split, config: RunConfig, watch: Watch
+    ) -> None:
+        self.store, self.split, self.config, self.watch = store, split, config, watch
+        self.fabric = make_fabric(config)
+        training = config.training
+        optimizer = torch.optim.Adam(
+            model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay,
+            fused=True,
+        )  # fmt: skip
+        self.model = model
+        self.module, self.optimizer = self.fabric.setup(model, optimizer)
+        self.best_weights = _copy(model)
+
+    def run(self, folder: Path | None = None, *, resume: bool = False) -> Trained:
+        """Train to early stopping, the last epoch or Ctrl-C; then load the best weights."""
+        progress = Progress()
+        if folder is not None and resume:
+            progress = checkpoint.load(folder, self.model, self.optimizer)
+        interrupted = False
+        try:
+            while not self._finished(progress):
+                self._epoch(progress, folder)
+        except KeyboardInterrupt:
+            interrupted = True
+            self._keep_something(progress, folder)
+        finally:
+            self.watch.close()
+        self._load_best(folder)
+        return Trained(progress, interrupted)
+
+    def _finished(self, progress: Progress) -> bool:
+        training = self.config.training
+        if progress.epoch >= training.epochs:
+            return True
+        return progress.epoch - progress.best_epoch >= training.patience
+
+    def _epoch(self, progress: Progress, folder: Path | None) -> None:
+        batches = epoch_batches(self.split, self.config, progress.epoch)
+        self.watch.begin(
+            progress.epoch + 1, self.config.training.epochs, batches.n_targets, progress.targets
+        )
+        self.module.train()
+        began = saved = time.monotonic()
+        before = progress.seconds
+        for index in range(progress.step, len(batches)):
+            loss, targets = self._step(batches[index], progress.epoch, index)
+            progress.step, progress.seconds = index + 1, before + time.monotonic() - began
+            progress.loss_sum, progress.targets = (
+                progress.loss_sum + loss * targets, progress.targets + targets
+            )  # fmt: skip
+            self.watch.step(loss, targets)
+            if folder is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
+                checkpoint.save(folder, progress, self.model, self.optimizer)
+                saved = time.monotonic()
+        self._close_epoch(progress, folder)
+
+    def _step(self, batch: SequenceBatch, epoch: int, index: int) -> tuple[float, int]:
+        torch.manual_seed(step_seed(self.config.training.seed, epoch, index))
+        items, keep, targets = (self.fabric.to_device(part) for part in batch)
+        loss: Tensor = full_softmax(self.module(items, keep), self.model.item_vectors(), targets)
+        value = loss.item()
+        if not np.isfinite(value):
+            raise InputError(
+                f"the loss became {value} in epoch {epoch + 1}; try a smaller --learning-rate"
+            )
+        self.optimizer.zero_grad()
+        self.fabric.backward(loss)
+        self.optimizer.step()
+        return value, int((batch.targets != 0).sum())
+
+    def _close_epoch(self, progress: Progress, folder: Path | None) -> None:
+        began = time.monotonic()
+        scores = validate(self.model, self.store, self.split, self.watch)
+        progress.epoch += 1
+        row = {
+            "epoch": progress.epoch, "loss": progress.loss_sum / max(progress.targets, 1), **scores,
+            "seconds": round(progress.seconds, 1),
+            "valid_seconds": round(time.monotonic() - began, 1),
+        }  # fmt: skip
+        progress.history.append(row)
+        better = row["ndcg@10"] > progress.best
+        if better:
+            progress.best, progress.best_epoch = row["ndcg@10"], progress.epoch
+            self.best_weights = _copy(self.model)
+        progress.step = progress.targets = 0
+        progress.loss_sum = progress.seconds = 0.0
+        if folder is not None:
+            if better:
+                write_weights(folder / WEIGHTS, self.model)
+            checkpoint.save(folder, progress, self.model, self.optimizer)
+            write_history(folder, progress.history)
+        self.watch.end(row, best=better)
+
+    def _keep_something(self, progress: Progress, folder: Path | None) -> None:
+        """Stopped before the first validation, the weights as they are are the best there are."""
+        if progress.best_epoch == 0:
+            self.best_weights = _copy(self.model)
+        if folder is not None:
+            checkpoint.save(folder, progress, self.model, self.optimizer)
+            if progress.best_epoch == 0:
+                write_weights(folder / WEIGHTS, self.model)
+
+    def _load_best(self, folder: Path | None) -> None:
+        if folder is not None and (folder / WEIGHTS).exists():
+            from linrec.backbones.saving import read_tensors
+
+            self.best_weights = read_tensors(folder / WEIGHTS)
+        self.model.load_state_dict(self.best_weights)
+        self.model.eval()
+
+
+def make_fabric(config: RunConfig) -> Fabric:
+    training = config.training
+    try:
+        return Fabric(
+            accelerator=training.device, devices=1, precision=PRECISIONS[training.precision]
+        )
+    except (RuntimeError, ValueError) as error:
+        raise InputError(
+            f"device {training.device!r} cannot be used ({str(error).splitlines()[0]}); "
+            "try --device cpu or --device auto"
+        ) from None
+
+
+def epoch_batches(split: Split, config: RunConfig, epoch: int) -> TrainingBatches:
+    rng = np.random.default_rng([config.training.seed, epoch])
+    make = all_position_batches if config.model.causal else last_position_batches
+    return make(split.train, window=config.window, tokens=config.training.batch_tokens, rng=rng)
+
+
+def step_seed(seed: int, epoch: int, step: int) -> int:
+    return int(np.random.SeedSequence([seed, epoch, step]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def validate(
+    model: Backbone, store: SequenceStore, split: Split, watch: Watch
+) -> dict[str, float]:
+    """NDCG@10 and Recall@10 on the validation events, full ranking, seen items hidden."""
+    options = RankOptions(part="valid", reads=model.config.max_length, progress=watch.validate)
+    ranking = rank_targets(model_scorer(model), store, split.valid, options=options)
+    found = means(ranking.ranks, (10,))
+    return {name: found[name] for name in ("ndcg@10", "recall@10")}
+
+
+def _copy(model: Backbone) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
