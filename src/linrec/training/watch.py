@@ -82,10 +82,13 @@ class TensorBoardWatch(Watch):
     def __init__(self, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+        # opened with the first epoch: it makes its folder, and the run's folder comes before that
+        self.open = lambda: SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+        self.writer: SummaryWriter | None = None
 
     def end(self, row: Row, *, best: bool) -> None:
         del best
+        self.writer = self.writer or self.open()
         for name, value in row.items():
             if name != "epoch":
                 self.writer.add_scalar(name, value, int(row["epoch"]))  # type: ignore[no-untyped-call]

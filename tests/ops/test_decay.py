@@ -1,0 +1,128 @@
+"""linrec-decay: without forgetting it is linrec, with it each event weighs g^|t-m|."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linrec import ops
+from tests.ops.cases import Case, assert_close, attend, random_case, values_and_grads
+
+EITHER_WAY = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+PADDINGS = pytest.mark.parametrize("padding", ["none", "end", "start", "random"])
+
+
+def without_forgetting(case: Case) -> Case:
+    return replace(case, decay=torch.zeros_like(case.decay))
+
+
+@PADDINGS
+@EITHER_WAY
+def test_without_forgetting_it_is_linrec(causal, padding) -> None:
+    case = without_forgetting(random_case(130, seed=1, padding=padding))
+    found = values_and_grads(lambda x: attend("linrec-decay", x, causal), case)
+    expected = values_and_grads(lambda x: attend("linrec", x, causal), case)
+    for name in ("out", "q", "k", "v"):
+        assert_close(found[name], expected[name])
+
+
+@PADDINGS
+@EITHER_WAY
+def test_no_decay_given_is_no_forgetting(causal, padding) -> None:
+    case = without_forgetting(random_case(130, seed=2, padding=padding))
+    assert_close(
+        attend("linrec-decay", case, causal, decay=None), attend("linrec-decay", case, causal)
+    )
+
+
+@EITHER_WAY
+def test_one_number_serves_all_heads(causal) -> None:
+    case = random_case(20, seed=3)
+    one, each = torch.tensor(-0.3).double(), torch.full((2,), -0.3).double()
+    assert_close(
+        attend("linrec-decay", case, causal, decay=one),
+        attend("linrec-decay", case, causal, decay=each),
+    )
+
+
+@EITHER_WAY
+def test_a_very_short_memory_sees_the_event_itself(causal) -> None:
+    case = random_case(130, seed=4, padding="random")
+    blind = attend("linrec-decay", replace(case, decay=torch.full((2,), -1e4).double()), causal)
+    alone = case.map(lambda x: x.transpose(1, 2).flatten(0, 1)[:, :, None])
+    alone = replace(alone, keep=case.keep.flatten()[:, None])
+    assert_close(
+        blind, attend("linrec", alone, causal)[:, :, 0].unflatten(0, (3, 130)).transpose(1, 2)
+    )
+
+
+@EITHER_WAY
+@given(
+    seed=st.integers(0, 2**31),
+    length=st.integers(1, 140),
+    spans=st.lists(st.floats(0.05, 1e5), min_size=2, max_size=2),
+)
+def test_it_weighs_by_distance(causal, seed, length, spans) -> None:
+    """The matrix of weights written out, against the chunked sums."""
+    case = replace(random_case(length, seed, batch=1), decay=-1 / torch.tensor(spans).double())
+    time = torch.arange(length, dtype=torch.float64)
+    weight = torch.exp(case.decay[:, None, None] * (time[:, None] - time).abs())
+    if causal:
+        weight = weight.tril()
+    query, key = F.normalize(F.elu(case.q), dim=-1) / 8**0.5, F.elu(case.k)
+    norm = (weight @ key.square() * weight.sum(-1, keepdim=True)).sqrt()
+    expected = (query / norm) @ key.mT * weight
+    found = ops.attention_matrix(
+        "linrec-decay", case.q, case.k, causal=causal, decay=case.decay
+    )
+    assert_close(found, expected, 1e-6)  # the formula here has no epsilon
+
+
+@EITHER_WAY
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_two_clocks_agree(causal, dtype) -> None:
+    """Positions as ticks where no padding interferes, counted events elsewhere: the same numbers."""
+    case = random_case(200, seed=5, dtype=dtype)
+    garbage = random_case(200 + 37, seed=6, dtype=dtype)
+    hole = torch.arange(237)
+    hole = (hole < 20) | ((hole >= 100) & (hole < 117))
+
+    def fill(x, y):
+        y = y.clone()
+        y[:, :, ~hole] = x
+        return y
+
+    holed = replace(
+        case,
+        q=fill(case.q, garbage.q),
+        k=fill(case.k, garbage.k),
+        v=fill(case.v, garbage.v),
+        keep=(~hole).expand(3, -1),
+    )
+    steady = values_and_grads(lambda x: attend("linrec-decay", x, causal), case)
+    ticking = values_and_grads(
+        lambda x: attend("linrec-decay", x, causal)[:, :, ~hole], holed
+    )
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-4
+    assert_close(ticking["out"], steady["out"], tolerance)
+    assert_close(ticking["decay"], steady["decay"], tolerance)
+    for name in ("q", "k", "v"):
+        assert_close(ticking[name][:, :, ~hole], steady[name], tolerance)
+
+
+def test_the_state_fades() -> None:
+    """By hand: one head, one feature, keys and values one, g = 1/2."""
+    one = torch.ones(1, 1, 1, 1)
+    half = torch.tensor([0.5]).log()
+    state = ops.start("linrec-decay", 1, 1, 1)
+    _, state = ops.step("linrec-decay", one, one, one, state, decay=half)
+    out, state = ops.step("linrec-decay", one, one, 3 * one, state, decay=half)
+    assert state.memory.item() == pytest.approx(3.5)
+    assert state.column.item() == pytest.approx(1.5)
+    assert state.count.item() == pytest.approx(1.5)
+    assert out.item() == pytest.approx(3.5 / 1.5)
