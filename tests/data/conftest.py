@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
-
 Write = Callable[[str, "str | bytes"], Path]
 
 
@@ -23,10 +21,3 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return write
-
-
-@pytest.fixture(scope="session")
-def real_data() -> Path:
-    if not SHARED.is_dir():
-        pytest.skip(f"the real datasets are not at {SHARED}")
-    return SHARED

@@ -55,9 +55,8 @@ def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("boom")])
 def test_a_failing_block_leaves_the_old_folder(tmp_path: Path, error: BaseException) -> None:
     fill(tmp_path / "data", "old")
-    with pytest.raises(type(error)), write_folder(tmp_path / "data", overwrite=True) as draft:
-        (draft / "half").write_text("half")
-        raise error
+    with pytest.raises(type(error)):
+        _fail_halfway(tmp_path / "data", error)
     assert names(tmp_path) == ["data"]
     assert (tmp_path / "data" / "dataset.json").read_text() == "old"
 
@@ -118,5 +117,11 @@ def test_a_file_in_the_way_of_a_folder(tmp_path: Path) -> None:
         fill(tmp_path / "file" / "data", "new")
 
 
-def _full(handle: int) -> None:
+def _fail_halfway(path: Path, error: BaseException) -> None:
+    with write_folder(path, overwrite=True) as draft:
+        (draft / "half").write_text("half")
+        raise error
+
+
+def _full(_handle: int) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")

@@ -78,11 +78,11 @@ def test_a_damaged_dataset_is_one_sentence(saved: SequenceStore, name: str, how:
     if how == "missing":
         file.unlink()
     else:
-        middle = len(content) // 2
+        at = len(content) - 8 if name.endswith(".npy") else len(content) // 2
         damaged = {
             "truncated": content[:-5],
             "empty": b"",
-            "garbled": content[:middle] + b"\xff\xfe\x00" * 5 + content[middle + 15 :],
+            "garbled": content[:at] + b"\xff\xfe\x00\x01" + content[at + 4 :],
         }
         file.unlink()  # the mapped arrays must not change under us
         file.write_bytes(damaged[how])
@@ -92,6 +92,18 @@ def test_a_damaged_dataset_is_one_sentence(saved: SequenceStore, name: str, how:
     with pytest.raises(InputError, match="linrec prepare") as caught:
         SequenceStore.open(saved.path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["items.npy", "offsets.npy", "times.npy"])
+@pytest.mark.parametrize("at", [0, 4, 8, 12, 40, 60, 100])
+def test_a_damaged_header_is_one_sentence(saved: SequenceStore, name: str, at: int) -> None:
+    assert saved.path is not None
+    file = saved.path / name
+    content = file.read_bytes()
+    file.unlink()
+    file.write_bytes(content[:at] + b"('[\xff" + content[at + 4 :])
+    with pytest.raises(InputError, match="linrec prepare"):
+        SequenceStore.open(saved.path)
 
 
 def test_there_is_nothing_there(tmp_path: Path) -> None:

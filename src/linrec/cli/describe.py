@@ -52,16 +52,24 @@ def as_text(store: SequenceStore) -> str:
 
 def statistics_table(store: SequenceStore) -> Table:
     """The paper's Table 1 for this dataset, with lengths, times and ties."""
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=f"{store.path or 'dataset'}", title_justify="left", show_header=False)
+    table = Table(
+        title=escape(str(store.path or "dataset")), title_justify="left", show_header=False
+    )
     table.add_column(style="bold")
     table.add_column(justify="right", overflow="fold")
     for section in (_counts(store), _lengths(store), _origin(store)):
         for name, value in section:
-            table.add_row(name, value)
+            table.add_row(escape(name), escape(value))
         table.add_section()
     return table
+
+
+def statistics(store: SequenceStore) -> list[tuple[str, str]]:
+    """The rows of that table, for other pages."""
+    return [*_counts(store), *_lengths(store), *_origin(store)]
 
 
 def notes(store: SequenceStore) -> list[str]:
@@ -92,8 +100,6 @@ def _lengths(store: SequenceStore) -> list[tuple[str, str]]:
 
 
 def _origin(store: SequenceStore) -> list[tuple[str, str]]:
-    from rich.markup import escape
-
     source = store.summary["source"]
     guessed = source["columns_guessed"]
     columns = ", ".join(
@@ -108,7 +114,7 @@ def _origin(store: SequenceStore) -> list[tuple[str, str]]:
         kinds = ", ".join(f"{feature.name} ({feature.kind})" for feature in store.features)
         rows.append(("item features", kinds))
     rows.append(("fingerprint", store.fingerprint))
-    return [(escape(name), escape(value)) for name, value in rows]
+    return rows
 
 
 def _moment(store: SequenceStore, which: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import zlib
 from collections.abc import Iterator
 
 import polars as pl
@@ -30,6 +31,7 @@ def reading(
         pl.exceptions.PanicException,
         OSError,
         EOFError,
+        zlib.error,
         ValueError,
         TypeError,
         OverflowError,

@@ -53,4 +53,6 @@ class Sequences:
         places = np.arange(max(int(self.lengths.max(initial=0)), 1))
         where = self.starts[:, None] + places
         inside = places < self.lengths[:, None]
-        return np.where(inside, self.items[np.where(inside, where, 0)], PAD).astype(np.int64)
+        rows = np.full(where.shape, PAD, dtype=np.int64)
+        rows[inside] = self.items[where[inside]]
+        return rows

@@ -27,6 +27,7 @@ from linrec.data.summary import Summary
 from linrec.types import InputError
 
 FORMAT_VERSION = 1
+CONTENTS = ("items.npy", "offsets.npy", "times.npy", "users.parquet", "items.parquet")
 AGAIN = "make it again with `linrec prepare`"
 
 FeatureKind = Literal["categorical", "multi", "numeric", "text"]
@@ -125,6 +126,9 @@ class SequenceStore:
         """Map a folder that `write` made; the whole of it is checked against its fingerprint."""
         path = Path(path)
         described = _read_description(path)
+        missing = [name for name in CONTENTS if not (path / name).is_file()]
+        if missing:
+            raise InputError(f"the dataset {path} lacks {missing[0]}; {AGAIN}")
         with reading(f"the dataset {path}", AGAIN):
             item_table = pl.read_parquet(path / "items.parquet")
             store = cls(
@@ -170,7 +174,10 @@ def _read_description(path: Path) -> _DatasetFile:
 
 
 def _map(path: Path, kind: type[np.generic]) -> NDArray[Any]:
-    array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # a damaged header surfaces as whatever its parser stumbles over
+        raise ValueError(f"{path.name} is not a whole array") from error
     if array.dtype != kind or array.ndim != 1:
         raise ValueError(f"{path.name} holds {array.dtype} of shape {array.shape}")
     return array

@@ -65,16 +65,18 @@ class Summary(_Strict):
 
 
 def lengths_of(offsets: NDArray[np.int64]) -> Lengths:
+    """Quantiles are lengths that occur, the higher one where two would do."""
     lengths = np.diff(offsets)
-    points = np.quantile(lengths, QUANTILES)
+    points = np.quantile(lengths, QUANTILES, method="higher").astype(float)
+    quantiles = {f"{q:g}": float(point) for q, point in zip(QUANTILES, points, strict=True)}
     return Lengths(
         mean=float(lengths.mean()),
         median=float(np.median(lengths)),
-        p90=float(np.quantile(lengths, 0.9)),
-        p99=float(np.quantile(lengths, 0.99)),
+        p90=quantiles["0.9"],
+        p99=quantiles["0.99"],
         min=int(lengths.min()),
         max=int(lengths.max()),
-        quantiles={f"{q:g}": float(point) for q, point in zip(QUANTILES, points, strict=True)},
+        quantiles=quantiles,
     )
 
 

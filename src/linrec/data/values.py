@@ -13,6 +13,7 @@ from linrec.types import InputError
 
 _UNDECODED = "\ufffd"  # what stands where bytes were not UTF-8
 _WHOLE_FLOAT = 2.0**53  # beyond it a float no longer tells neighbouring integers apart
+_WHOLE_TEXT = r"^(-?\d+)\.0+$"
 _ISO = (
     "%Y-%m-%d %H:%M:%S%.f%#z",
     "%Y-%m-%d %H:%M:%S%.f",
@@ -138,11 +139,21 @@ def _text(column: Column) -> pl.Series:
         column.fail(undecoded, f"the {column.role} id is not UTF-8", "save the file as UTF-8")
     if not column.loose:
         return text
-    # a column that once met missing values is often written as 1.0, 2.0, ...
-    plain = text.str.replace(r"^(-?\d+)\.0+$", "$1")
-    numbers = plain.cast(pl.Int64, strict=False)
-    same = numbers.cast(pl.String) == plain  # 007 and +7 are names, not numbers
-    return numbers if len(text) and same.fill_null(plain.is_null()).all() else text
+    found = text.drop_nulls().head(1)
+    if found.str.contains(_WHOLE_TEXT).any():
+        # a column that once met missing values is often written as 1.0, 2.0, ...
+        return _integers(text.str.replace(_WHOLE_TEXT, "$1"), text)
+    return _integers(text, text)
+
+
+def _integers(written: pl.Series, otherwise: pl.Series) -> pl.Series:
+    """The integers that are written, if they are; 007 and +7 are names, not numbers."""
+    first = written.drop_nulls().head(1)
+    if first.cast(pl.Int64, strict=False).null_count():  # spares most names the parsing of all
+        return otherwise
+    parsed = written.cast(pl.Int64, strict=False)
+    same = parsed.cast(pl.String) == written
+    return parsed if same.fill_null(written.is_null()).all() else otherwise
 
 
 def _tidy(values: pl.Series) -> pl.Series:

@@ -21,7 +21,7 @@ _LABELS = {
 
 def evaluation_table(evaluation: Evaluation, name: str = "model") -> Table:
     """The model and its floors side by side; the best mean of each row stands out."""
-    table = Table(title=_title(evaluation), caption="\n".join(evaluation.notes) or None)
+    table = Table(title=protocol_title(evaluation), caption="\n".join(evaluation.notes) or None)
     table.add_column("metric")
     table.add_column(escape(name), justify="right")
     table.add_column("95 % interval", justify="right", style="dim", no_wrap=True)
@@ -29,10 +29,11 @@ def evaluation_table(evaluation: Evaluation, name: str = "model") -> Table:
         table.add_column(floor, justify="right")
     for metric, value in evaluation.metrics.items():
         floors = [figures[metric] for figures in evaluation.floors.values()]
-        cells = [_figure(metric, value.mean), *(_figure(metric, floor) for floor in floors)]
-        if _higher_is_better(metric):
-            cells[_best([value.mean, *floors])] = f"[bold]{cells[_best([value.mean, *floors])]}[/]"
-        table.add_row(metric_label(metric), cells[0], _interval(value), *cells[1:])
+        cells = [figure(metric, mean) for mean in (value.mean, *floors)]
+        best = best_of(metric, [value.mean, *floors])
+        if best is not None:
+            cells[best] = f"[bold]{cells[best]}[/]"
+        table.add_row(metric_label(metric), cells[0], interval(value), *cells[1:])
     return table
 
 
@@ -54,7 +55,7 @@ def comparison_table(comparison: Comparison, names: tuple[str, str] = ("A", "B")
             f"{test.mean_a:.4f}",
             f"{test.mean_b:.4f}",
             f"{test.difference.mean:+.4f}",
-            _interval(test.difference, "+"),
+            interval(test.difference, "+"),
             _p(test.t_p),
             _p(test.wilcoxon_p),
         )
@@ -67,7 +68,8 @@ def metric_label(metric: str) -> str:
     return _LABELS.get(family, family) + at + cut
 
 
-def _title(evaluation: Evaluation) -> str:
+def protocol_title(evaluation: Evaluation) -> str:
+    """What must be said with every figure."""
     ranking = {
         "full": "full ranking",
         "pop100": "against 100 popular items",
@@ -85,15 +87,19 @@ def _higher_is_better(metric: str) -> bool:
     return not metric.startswith("popularity")
 
 
-def _best(values: list[float]) -> int:
+def best_of(metric: str, values: list[float]) -> int | None:
+    """Which of the values is the best, where one can be."""
+    if not _higher_is_better(metric):
+        return None
     return max(range(len(values)), key=values.__getitem__)
 
 
-def _figure(metric: str, value: float) -> str:
+def figure(metric: str, value: float) -> str:
     return f"{value:.4f}" if _higher_is_better(metric) else f"{value:,.1f}"
 
 
-def _interval(value: Interval, sign: str = "") -> str:
+def interval(value: Interval, sign: str = "") -> str:
+    """Empty where none was measured."""
     if value.low is None or value.high is None:
         return ""
     return f"{value.low:{sign}.4f} to {value.high:{sign}.4f}"

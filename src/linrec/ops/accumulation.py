@@ -135,7 +135,8 @@ class Past:
             return totals[:, :, :-1], totals[:, :, -1]
         across = self.across.expand(*self.across.shape[:2], self.chunks, -1, -1)
         before, state = [], start
-        for m in range(self.chunks):
+        # unbind, not indexing: the gradient of each index is as large as all chunks together
+        for fade, added in zip(across.unbind(2), sums.unbind(2), strict=True):
             before.append(state)
-            state = state * across[:, :, m] + sums[:, :, m]
+            state = state * fade + added
         return torch.stack(before, 2), state

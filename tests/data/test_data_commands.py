@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from tests.data.conftest import Write
+from typer.testing import CliRunner
+
+from linrec.cli.describe import describe
+from linrec.cli.prepare import feature_kinds, prepare
+from linrec.types import InputError
+
+LOG = "who,item,time,stars\na,x,1,5\na,y,1,4\nb,x,2,3\na,z,3,1\n"
+
+app = typer.Typer()
+app.command()(prepare)
+app.command()(describe)
+
+
+def run(*words: object) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_prepare_prints_the_table_and_writes_the_folder(write: Write, tmp_path: Path) -> None:
+    items = write("items.csv", "item,year,name\nx,1999,Ex\ny,2001,Why\n")
+    output = run(
+        *("prepare", write("log.csv", LOG), "--out", tmp_path / "data", "--user", "who"),
+        *("--items", items, "--feature", "year=categorical", "--rating-at-least", 3),
+    )
+    assert "sparsity" in output
+    assert "guessed" in output
+    assert "rating_at_least" in output
+    assert "note:" in output
+    known = json.loads(run("describe", tmp_path / "data", "--json"))
+    assert (known["users"], known["items"], known["events"]) == (2, 2, 3)
+    assert known["features"] == {"year": "categorical", "title": "text"}
+    assert known["fingerprint"] in run("describe", tmp_path / "data")
+
+
+def test_prepare_takes_every_filter(write: Write, tmp_path: Path) -> None:
+    run(
+        *("prepare", write("log.csv", LOG), "--out", tmp_path / "data", "--user", "who"),
+        *("--item", "item", "--time", "time", "--rating", "stars", "--format", "csv"),
+        *("--since", 1, "--until", "1970-01-02", "--drop-repeats", "--drop-duplicates"),
+        *("--min-user-events", 2, "--min-item-events", 1, "--overwrite"),
+    )
+    known = json.loads(run("describe", tmp_path / "data", "--json"))
+    assert known["events"] == 3
+    assert known["source"]["filters"] == {
+        "since": "1",
+        "until": "1970-01-02",
+        "drop_duplicates": True,
+        "drop_repeats": True,
+        "min_user_events": 2,
+    }
+
+
+def test_mistakes_are_input_errors(write: Write, tmp_path: Path) -> None:
+    log = write("log.csv", LOG)
+    with pytest.raises(InputError, match="set --user"):
+        run("prepare", log, "--out", tmp_path / "data")
+    with pytest.raises(InputError, match="no dataset at"):
+        run("describe", tmp_path / "data")
+    with pytest.raises(InputError, match="NAME=KIND"):
+        feature_kinds(["year"])
+
+
+@pytest.mark.parametrize("command", ["prepare", "describe"])
+def test_help_has_examples(command: str) -> None:
+    assert f"linrec {command}" in run(command, "--help")
