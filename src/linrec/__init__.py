@@ -1,8 +1,8 @@
 """linrec: recommendations from whole long histories, with linear attention.
 
-    data = linrec.prepare("events.csv")
-    model = linrec.Recommender().fit(data)
-    model.recommend([["item-1", "item-2"]], k=10)
+data = linrec.prepare("events.csv")
+model = linrec.Recommender().fit(data)
+model.recommend([["item-1", "item-2"]], k=10)
 """
 
 from __future__ import annotations

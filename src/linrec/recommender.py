@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 
 import linrec
 from linrec.backbones import Backbone, build
@@ -18,15 +19,18 @@ from linrec.backbones.saving import (
     WEIGHTS,
     Catalogue,
     RunDescription,
+    check_free_for_run,
     read_description,
     read_model,
+    write_config,
     write_description,
     write_weights,
 )
-from linrec.data.atomic import check_free, write_folder
+from linrec.data.atomic import write_folder
 from linrec.data.histories import Histories, of_items, of_users
 from linrec.data.prepare import prepare
-from linrec.data.splits import leave_one_out
+from linrec.data.sequences import IntArray
+from linrec.data.splits import EVENTS_TO_SPLIT, Split, leave_one_out
 from linrec.data.store import SequenceStore
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
@@ -79,31 +83,37 @@ class Recommender:
         data: a prepared dataset or its folder, a file of events, or a frame of them. out: the run
         folder; without one nothing is written. A run that was cut short goes on with `resume`.
         """
+        folder = None if out is None else Path(out)
+        if folder is None and resume:
+            raise InputError("nothing to resume without a run folder; say which one it is")
+        if resume and overwrite:
+            raise InputError("a run can be resumed or overwritten, not both; choose one")
+        if folder is not None and not resume:
+            check_free_for_run(folder, overwrite=overwrite)  # before the long read, not after
         store = open_data(data)
         split = leave_one_out(store.sequences())
-        folder = None if out is None else Path(out)
-        if folder is not None:
-            self._open_run(folder, store, resume=resume, overwrite=overwrite)
-        elif resume:
-            raise InputError("nothing to resume without a run folder; say which one it is")
+        _check_trainable(split)
         torch.manual_seed(self.config.training.seed)
         model = build(self.config.model, store.n_items)
         trainer = Trainer(model, store, split, self.config, watch or Watch())
+        if (
+            folder is not None
+        ):  # nothing is written or replaced before all that was asked for can be
+            self._open_run(folder, store, resume=resume, overwrite=overwrite)
         self.trained = trainer.run(folder, resume=resume)
         self._model, self._store, self._dataset = model.cpu(), store, _dataset(store)
         self._catalogue = catalogue_of(store)
         return self
 
-    def _open_run(self, folder: Path, store: SequenceStore, *, resume: bool, overwrite: bool) -> None:
+    def _open_run(
+        self, folder: Path, store: SequenceStore, *, resume: bool, overwrite: bool
+    ) -> None:
         if resume:
             self._check_same_run(folder, store)
+            write_config(folder, self._describe(store))  # epochs and patience may be new
             return
-        if not overwrite and (folder / CONFIG).is_file():
-            raise InputError(
-                f"{folder} already holds a run; add --resume to go on with it, --overwrite to "
-                "replace it, or choose another place"
-            )
-        check_free(folder, overwrite=overwrite, marker=CONFIG)
+        if store.path is not None and store.path.resolve().is_relative_to(folder.resolve()):
+            raise InputError(f"{folder} holds the dataset {store.path}; choose another place")
         with write_folder(folder, overwrite, marker=CONFIG) as draft:
             write_description(draft, self._describe(store), catalogue_of(store))
 
@@ -114,7 +124,9 @@ class Recommender:
                 f"{folder} was begun on another dataset ({description.dataset.get('path')}); "
                 "resume it with that one, or choose another place"
             )
-        before = parse({"model": asdict(description.model), "training": description.training}, CONFIG)
+        before = parse(
+            {"model": asdict(description.model), "training": description.training}, CONFIG
+        )
         free = {"epochs": self.config.training.epochs, "patience": self.config.training.patience}
         if before.with_training(**free).as_dict() | {"description": ""} != self.config.as_dict() | {
             "description": ""
@@ -140,15 +152,15 @@ class Recommender:
         self, data: Data | None = None, **options: Any
     ) -> tuple[Evaluation, pl.DataFrame]:
         """The same, and one row a user with the rank of what really came next."""
-        store = self._data(data)
+        model, store = self.model, self._data(data)
         if store.fingerprint != self._dataset.get("fingerprint"):
             raise InputError(
-                f"this model was trained on another dataset ({self._dataset.get('path')}); its "
-                "figures on this one would rest on events it was trained on"
+                f"{_named(store)} is not the dataset of this run ({_place(self._dataset)}): it may "
+                "hold out events that the model was trained on; evaluate it on its own dataset"
             )
         chosen = EvaluationOptions(reads=self.config.model.max_length, **options)
         split = leave_one_out(store.sequences())
-        return evaluate_scorer(model_scorer(self.model), store, split, chosen)
+        return evaluate_scorer(model_scorer(model), store, split, chosen)
 
     # --------------------------------------------------------- recommendations
 
@@ -169,8 +181,10 @@ class Recommender:
         """
         if k < 1:
             raise InputError(f"k must be at least 1, not {k}")
+        k = min(k, len(self.catalogue))
         histories = self._histories(who, data)
-        tables = []
+        nobody, nothing = np.empty(0, np.int64), np.empty((0, k), np.float32)
+        tables = [self._table(histories, nobody, nothing.astype(np.int64), nothing)]
         options = RankOptions(reads=self.config.model.max_length)
         done = 0
         for rows in batches(histories.sequences.lengths, len(self.catalogue), options):
@@ -178,34 +192,46 @@ class Recommender:
             done += len(rows)
             if progress is not None:
                 progress(done, len(histories))
-        table = pl.concat(tables).sort("row", "rank").drop("row") if tables else pl.DataFrame()
+        table = pl.concat(tables).sort("row", "rank").drop("row")
         return Recommendations(table, _notes(histories))
 
     def _histories(self, who: Who, data: Data | None) -> Histories:
         ids = self.catalogue.ids
         if _is_frame(who):
             return of_users(None, prepare(who), ids)
-        if who is not None and len(who) and _is_list(who[0]):
-            return of_items(who, ids)  # type: ignore[arg-type]
-        return of_users(who, self._data(data), ids)  # type: ignore[arg-type]
+        if who is None or (isinstance(who, pl.Series) and not who.dtype.is_nested()):
+            return of_users(who, self._data(data), ids)
+        if not _is_list(who):
+            raise InputError(f"give users as a list of ids, not as the single value {who!r}")
+        asked = list(who)
+        histories = [_is_list(one) for one in asked]
+        if any(histories) and not all(histories):
+            raise InputError("give either ids of users or lists of items, not some of each")
+        return of_items(asked, ids) if any(histories) else of_users(asked, self._data(data), ids)
 
-    def _top(self, histories: Histories, rows: np.ndarray[Any, Any], k: int, hidden: bool) -> pl.DataFrame:
+    def _top(self, histories: Histories, rows: IntArray, k: int, hidden: bool) -> pl.DataFrame:
         chosen = histories.sequences.take(rows)
         with torch.inference_mode():
             scores = model_scorer(self.model)(chosen)
             empty = torch.from_numpy(chosen.lengths == 0)
             scores[empty] = self._popularity()
             items, best = top_k(hide(scores, chosen) if hidden else scores, k)
-        shown = (items != PAD).numpy()
-        row = np.repeat(rows, k)[shown.ravel()]
-        index = items.numpy()[shown]
+        return self._table(histories, rows, items.numpy(), best.numpy())
+
+    def _table(
+        self, histories: Histories, rows: IntArray, items: IntArray, scores: NDArray[np.float32]
+    ) -> pl.DataFrame:
+        """What was found for some of the histories: rows [R], items and scores [R, k]."""
+        place, rank = np.nonzero(items != PAD)
+        row, index = rows[place], items[place, rank]
+        empty = histories.sequences.lengths[row] == 0
         columns = {
             "row": row,
             "user": histories.names.gather(row),
-            "rank": np.tile(np.arange(1, k + 1), len(rows))[shown.ravel()],
+            "rank": rank + 1,
             "item": self.catalogue.ids.ids_of(index),
-            "score": best.numpy()[shown],
-            "source": np.where(chosen.lengths == 0, "popularity", "model").repeat(k)[shown.ravel()],
+            "score": scores[place, rank],
+            "source": pl.Series(np.where(empty, "popularity", "model"), dtype=pl.String),
         }
         if "title" in self.catalogue.table.columns:
             columns["title"] = self.catalogue.table["title"].gather(index - 1)
@@ -219,15 +245,16 @@ class Recommender:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a run folder: weights, config, items; in one step."""
-        assert self._store is not None or self._dataset
+        folder, model = Path(path), self.model
         description = RunDescription(
             linrec=linrec.__version__, model=self.config.model,
             training=asdict(self.config.training), n_items=len(self.catalogue),
             dataset=self._dataset,
         )  # fmt: skip
-        with write_folder(Path(path), overwrite, marker=CONFIG) as draft:
+        check_free_for_run(folder, overwrite=overwrite)
+        with write_folder(folder, overwrite, marker=CONFIG) as draft:
             write_description(draft, description, self.catalogue)
-            write_weights(draft / WEIGHTS, self.model)
+            write_weights(draft / WEIGHTS, model)
             if self.trained is not None:
                 write_history(draft, self.trained.progress.history)
 
@@ -259,6 +286,11 @@ class Recommender:
             raise InputError("this recommender is not trained yet; call fit, or linrec.load a run")
         return self._catalogue
 
+    @property
+    def store(self) -> SequenceStore:
+        """The dataset it was trained on."""
+        return self._data(None)
+
     def _data(self, data: Data | None) -> SequenceStore:
         """What was given, else what the model was trained on, if it is still where it was."""
         if data is not None:
@@ -281,7 +313,11 @@ def open_data(data: Data) -> SequenceStore:
     """A dataset, its folder, or events to be prepared now."""
     if isinstance(data, SequenceStore):
         return data
-    if isinstance(data, str | Path) and Path(data).is_dir() and (Path(data) / "dataset.json").exists():
+    if (
+        isinstance(data, str | Path)
+        and Path(data).is_dir()
+        and (Path(data) / "dataset.json").exists()
+    ):
         return SequenceStore.open(Path(data))
     return prepare(data)
 
@@ -296,16 +332,33 @@ def _dataset(store: SequenceStore) -> dict[str, Any]:
     return {"fingerprint": store.fingerprint, "path": place}
 
 
+def _check_trainable(split: Split) -> None:
+    if not (split.train.lengths > 1).any():
+        raise InputError(
+            f"no user has {EVENTS_TO_SPLIT + 1} events, the fewest from which two can be held out "
+            "and something be learned; give a longer log or loosen the filters of `linrec prepare`"
+        )
+
+
+def _named(store: SequenceStore) -> str:
+    return "the given data" if store.path is None else str(store.path)
+
+
+def _place(dataset: dict[str, Any]) -> str:
+    return dataset.get("path") or "which was only in memory"
+
+
 def _recipe(name: str) -> RunConfig:
     return recipe(name)
 
 
-def _is_frame(value: object) -> bool:
-    return isinstance(value, pl.DataFrame | pl.LazyFrame) or hasattr(value, "iloc")
+def _is_frame(value: object) -> TypeGuard[pl.DataFrame]:
+    """pandas is recognised without being imported; its Series has no columns."""
+    return isinstance(value, pl.DataFrame | pl.LazyFrame) or hasattr(value, "columns")
 
 
 def _is_list(value: object) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | dict)
 
 
 def _notes(histories: Histories) -> tuple[str, ...]:

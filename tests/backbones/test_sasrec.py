@@ -134,16 +134,14 @@ def test_the_padding_vector_stays_zero(norm) -> None:
 
 @EVERY_MECHANISM
 def test_it_learns_a_cycle(attention) -> None:
-    """After item i comes i + 1: the last item alone tells, and every mechanism can find that out."""
+    """After item i comes i + 1: the last item tells, and every mechanism finds that out."""
     torch.manual_seed(0)
     backbone = build(replace(SMALL, attention=attention, dropout=0.0, layers=1, width=16), 10)
     items = 1 + (torch.arange(10)[:, None] + torch.arange(13)) % 10
     optimizer = torch.optim.Adam(backbone.parameters(), lr=0.03)
     for _ in range(30):
         optimizer.zero_grad()
-        loss = full_softmax(
-            hidden(backbone, items[:, :-1]), backbone.item_vectors(), items[:, 1:]
-        )
+        loss = full_softmax(hidden(backbone, items[:, :-1]), backbone.item_vectors(), items[:, 1:])
         loss.backward()
         optimizer.step()
     assert loss < 0.3  # log 10 = 2.3 knows nothing

@@ -17,9 +17,9 @@ LENGTHS = [1, 2, 31, 32, 33, 63, 64, 65, 200, 1000]
 
 Padding = Literal["none", "end", "start", "random", "all"]
 
-# Each relative to the largest number of its tensor. float64: rounding alone. float32: the same after
-# a thousand additions and a division by norms that may be small. bfloat16: its eight bits round
-# inputs' gradients and outputs once (2^-9), and torch's softmax kernel its probabilities too.
+# Each relative to the largest number of its tensor. float64: rounding alone. float32: the same
+# after a thousand additions and a division by norms that may be small. bfloat16: its eight bits
+# round outputs and gradients once (2^-9), and torch's softmax kernel its probabilities too.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 1e-2}
 EVERY_PRECISION = tuple(TOLERANCE)
 
@@ -150,7 +150,7 @@ def assert_same_values_and_grads(
     for dtype in precisions:
         found = values_and_grads(fast, case.to(dtype))
         for name, value in expected.items():
-            # a unit vector of one feature has no gradient but rounding: v's scale is the measure then
+            # a unit vector of one feature has no gradient but rounding: v's scale is the measure
             scale = max(value.abs().max(), expected["out" if name == "out" else "v"].abs().max())
             error = (found[name] - value).abs().max()
             assert error <= TOLERANCE[dtype] * scale, (

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.ops.cases import LINEAR, Case, assert_close, attend, decay_of, random_case
 from torch import Tensor
 
 from linrec import ops
 from linrec.types import InputError
-from tests.ops.cases import LINEAR, Case, assert_close, attend, decay_of, random_case
 
 EITHER_WAY = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 FACTORED = [name for name in LINEAR if name != "linrec-decay"]
@@ -143,7 +143,7 @@ def test_equal_events_share_the_attention_equally(causal) -> None:
 
 
 def test_rowwise_is_the_released_formula() -> None:
-    """As the authors' code has it, where nothing is padded: K transposed, then normed over dim 2."""
+    """As the authors' code has it, where nothing is padded: K transposed, normed over dim 2."""
     case = random_case(50, seed=4)
     query, key = F.elu(case.q), F.elu(case.k.transpose(-1, -2))
     query = torch.einsum("mnij,mni->mnij", query, 1 / torch.norm(query, dim=3, p=2))

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.ops.cases import Case, assert_close, attend, random_case, values_and_grads
 
 from linrec import ops
 from linrec.ops.mechanism import EPSILON
-from tests.ops.cases import Case, assert_close, attend, random_case, values_and_grads
 
 EITHER_WAY = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 PADDINGS = pytest.mark.parametrize("padding", ["none", "end", "start", "random"])
@@ -80,16 +80,14 @@ def test_it_weighs_by_distance(causal, seed, length, spans) -> None:
     query = query / (8 * (query.square().sum(-1, keepdim=True) + EPSILON)).sqrt()
     norm = (weight @ key.square() * weight.sum(-1, keepdim=True) + EPSILON).sqrt()
     expected = (query / norm) @ key.mT * weight
-    found = ops.attention_matrix(
-        "linrec-decay", case.q, case.k, causal=causal, decay=case.decay
-    )
+    found = ops.attention_matrix("linrec-decay", case.q, case.k, causal=causal, decay=case.decay)
     assert_close(found, expected)
 
 
 @EITHER_WAY
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_the_two_clocks_agree(causal, dtype) -> None:
-    """Positions as ticks where no padding interferes, counted events elsewhere: the same numbers."""
+    """Positions as ticks where no padding interferes, counted events elsewhere."""
     case = random_case(200, seed=5, dtype=dtype)
     garbage = random_case(200 + 37, seed=6, dtype=dtype)
     hole = torch.arange(237)
@@ -108,9 +106,7 @@ def test_the_two_clocks_agree(causal, dtype) -> None:
         keep=(~hole).expand(3, -1),
     )
     steady = values_and_grads(lambda x: attend("linrec-decay", x, causal), case)
-    ticking = values_and_grads(
-        lambda x: attend("linrec-decay", x, causal)[:, :, ~hole], holed
-    )
+    ticking = values_and_grads(lambda x: attend("linrec-decay", x, causal)[:, :, ~hole], holed)
     tolerance = 1e-9 if dtype == torch.float64 else 1e-4
     assert_close(ticking["out"], steady["out"], tolerance)
     assert_close(ticking["decay"], steady["decay"], tolerance)

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-
-from linrec import ops
 from tests.ops.cases import (
     assert_same_values_and_grads,
     attend,
@@ -15,6 +13,8 @@ from tests.ops.cases import (
     random_case,
     values_and_grads,
 )
+
+from linrec import ops
 
 EVERY_MECHANISM = pytest.mark.parametrize("mechanism", list(ops.MECHANISMS))
 EITHER_WAY = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
@@ -56,9 +56,7 @@ def test_a_padded_event_gives_zeros_and_gets_no_gradient(mechanism: str, causal:
 @EVERY_MECHANISM
 def test_constant_inputs_are_no_trouble(mechanism, causal, names, value) -> None:
     case = random_case(35, seed=3, batch=2, padding="random", dtype=torch.float32)
-    finite(
-        mechanism, causal, replace(case, **{x: torch.full_like(case.q, value) for x in names})
-    )
+    finite(mechanism, causal, replace(case, **{x: torch.full_like(case.q, value) for x in names}))
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-4, 1e2, 1e4])

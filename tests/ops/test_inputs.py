@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.ops.cases import LINEAR, attend, random_case, resume, start
 
 from linrec import ops
 from linrec.types import InputError
-from tests.ops.cases import LINEAR, attend, random_case, resume, start
 
 CASE = random_case(5, batch=2, heads=2, width=4, dtype=torch.float32)
 Q, K, V = CASE.q, CASE.k, CASE.v
@@ -19,8 +19,14 @@ REFUSED = {
     "unknown mechanism to start": (lambda: ops.start("flash", 1, 1, 4), "linrec-decay"),
     "no state": (lambda: ops.start("softmax", 1, 1, 4), "linear mechanism"),
     "q without heads": (lambda: ops.attend("linrec", Q[0], K[0], V[0]), "batch, heads, length"),
-    "k of another length": (lambda: ops.attend("linrec", Q, K[:, :, :3], V), "batch, heads, length"),
-    "v of another length": (lambda: ops.attend("linrec", Q, K, V[:, :, :3]), "batch, heads, length"),
+    "k of another length": (
+        lambda: ops.attend("linrec", Q, K[:, :, :3], V),
+        "batch, heads, length",
+    ),
+    "v of another length": (
+        lambda: ops.attend("linrec", Q, K, V[:, :, :3]),
+        "batch, heads, length",
+    ),
     "keep as numbers": (
         lambda: ops.attend("linrec", Q, K, V, keep=torch.ones(2, 5)),
         "bool tensor",

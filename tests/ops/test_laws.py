@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-
-from linrec import ops
 from tests.ops.cases import (
     LINEAR,
     Case,
@@ -21,6 +19,9 @@ from tests.ops.cases import (
     resume,
     start,
 )
+from torch import Tensor
+
+from linrec import ops
 
 EVERY_MECHANISM = pytest.mark.parametrize("mechanism", list(ops.MECHANISMS))
 EVERY_LINEAR = pytest.mark.parametrize("mechanism", LINEAR)
@@ -149,7 +150,7 @@ def test_cut_anywhere_and_resumed_is_uncut(mechanism, padding, seed, cuts) -> No
     case = random_case(150, seed, batch=2, padding=padding)
     borders = [0, *sorted(cuts), 150]
     state, outs = start(mechanism, case), []
-    for begin, end in zip(borders, borders[1:], strict=False):
+    for begin, end in pairwise(borders):
         out, state = resume(mechanism, case.at(slice(begin, end)), state)
         outs.append(out)
     assert_close(torch.cat(outs, 2), attend(mechanism, case, True))

@@ -7,8 +7,6 @@ from functools import partial
 
 import pytest
 import torch
-
-from linrec import ops
 from tests.ops.cases import (
     LENGTHS,
     Padding,
@@ -18,6 +16,8 @@ from tests.ops.cases import (
     random_case,
     values_and_grads,
 )
+
+from linrec import ops
 
 EVERY_FORM = pytest.mark.parametrize(
     ("mechanism", "causal"),

@@ -1,21 +1,23 @@
 """The Transformer recommenders, by name."""
 
-from linrec.backbones.backbone import Backbone
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from linrec.backbones.config import ModelConfig
-from linrec.backbones.sasrec import SASRec
-from linrec.types import InputError
+
+if TYPE_CHECKING:
+    from linrec.backbones.backbone import Backbone
+    from linrec.backbones.catalogue import BACKBONES, build
 
 __all__ = ["BACKBONES", "Backbone", "ModelConfig", "build"]
 
-BACKBONES: dict[str, type[Backbone]] = {
-    "sasrec": SASRec,
-}
+# imported when first asked for: `linrec train --help` shows the settings without torch
+_HOMES = {"BACKBONES": "catalogue", "Backbone": "backbone", "build": "catalogue"}
 
 
-def build(config: ModelConfig, n_items: int) -> Backbone:
-    """A fresh model; its weights follow torch's current seed."""
-    if config.backbone not in BACKBONES:
-        raise InputError(
-            f"unknown backbone {config.backbone!r}; choose from {', '.join(BACKBONES)}"
-        )
-    return BACKBONES[config.backbone](config, n_items)
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'linrec.backbones' has no attribute {name!r}")
+    return getattr(import_module(f"linrec.backbones.{_HOMES[name]}"), name)

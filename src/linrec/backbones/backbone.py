@@ -37,7 +37,8 @@ class Backbone(nn.Module, ABC):
         items = torch.from_numpy(histories.last(self.config.max_length).padded()).to(device)
         keep = items != PAD
         last = (keep.sum(1) - 1).clamp(min=0)
-        return self(items, keep)[torch.arange(len(items), device=device), last]
+        hidden: Tensor = self(items, keep)
+        return hidden[torch.arange(len(items), device=device), last]
 
 
 def gaussian_init(module: nn.Module) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, ValidationError
 
-from linrec.ops import MECHANISMS
-from linrec.types import InputError
-
-Objective = Literal["all-positions", "last-position"]
+from linrec.types import ATTENTIONS, InputError
 
 
 def described(default: Any, help: str) -> Any:
@@ -25,8 +23,8 @@ class ModelConfig:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     backbone: str = described("sasrec", "The Transformer around the attention.")
-    attention: str = described("linrec-decay", "The mechanism: " + ", ".join(MECHANISMS) + ".")
-    objective: Objective = described(
+    attention: str = described("linrec-decay", "The mechanism: " + ", ".join(ATTENTIONS) + ".")
+    objective: Literal["all-positions", "last-position"] = described(
         "all-positions", "Train every position at once (causal), or the last one of each prefix."
     )
     width: int = described(128, "Numbers in each vector.")
@@ -34,16 +32,18 @@ class ModelConfig:
     layers: int = described(2, "Transformer blocks.")
     inner: int = described(256, "Numbers inside each feed-forward.")
     dropout: float = described(0.2, "Share of numbers dropped in training.")
-    norm: Literal["post", "pre"] = described("post", "LayerNorm after each sum, or before each part.")
+    norm: Literal["post", "pre"] = described(
+        "post", "LayerNorm after each sum, or before each part."
+    )
     positions: int = described(256, "Learned positions; later events share the last one.")
     max_length: int | None = described(None, "Read only the newest events of a history (0: all).")
 
     def __post_init__(self) -> None:
         if self.max_length == 0:  # a flag cannot say None
             object.__setattr__(self, "max_length", None)
-        if self.attention not in MECHANISMS:
+        if self.attention not in ATTENTIONS:
             raise InputError(
-                f"unknown attention {self.attention!r}; choose from {', '.join(MECHANISMS)}"
+                f"unknown attention {self.attention!r}; choose from {', '.join(ATTENTIONS)}"
             )
         for name in ("width", "heads", "layers", "inner", "positions"):
             if getattr(self, name) < 1:
@@ -62,6 +62,30 @@ class ModelConfig:
     def causal(self) -> bool:
         """All positions can only be trained at once if none sees its own future."""
         return self.objective == "all-positions"
+
+
+def complaint(error: ValidationError, parts: Mapping[str, type[Any]]) -> str:
+    """The first thing pydantic found wrong, in words for whoever wrote the setting.
+
+    parts: the settings classes by the name of the part that holds them, "" for the whole.
+    """
+    first = error.errors()[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):  # the class had a sentence of its own
+        return str(cause)
+    *within, name = [str(part) for part in first["loc"]] or ["the content"]
+    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        part = parts.get(within[-1] if within else "")
+        known = ", ".join(item.name for item in fields(part)) if part else ""
+        where = f" in [{within[-1]}]" if within else ""
+        return f"unknown setting {name!r}{where}" + (f"; choose from {known}" if known else "")
+    if first["type"] == "missing":
+        return f"{name} is missing"
+    begin, _, wanted = first["msg"].partition("Input should be ")
+    if begin:
+        return f"{name}: {begin}"
+    given = repr(first["input"])
+    return f"{name} must be {wanted.split(', unable to')[0]}, not {given[:60]}"
 
 
 def _nearest_divisor(width: int, heads: int) -> int:

@@ -14,17 +14,21 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 
 from linrec.backbones import Backbone, ModelConfig, build
-from linrec.data.atomic import write_bytes, write_text
+from linrec.backbones.config import complaint
+from linrec.data.atomic import check_free, write_bytes, write_text
+from linrec.data.guard import first_line, reading
 from linrec.data.ids import IdMap
 from linrec.types import InputError
 
 FORMAT = 1
 CONFIG, WEIGHTS, ITEMS = "config.json", "model.safetensors", "items.parquet"
+RESULTS = "evaluation"
+AGAIN = "train the run again"
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The items a model knows, in index order: ids, titles, features and how often each occurred."""
+    """The items a model knows, in index order: ids, titles, features, how often each occurred."""
 
     table: pl.DataFrame  # item, events, and whatever columns the dataset has
 
@@ -50,45 +54,98 @@ class RunDescription(BaseModel):
 
 
 def write_description(folder: Path, description: RunDescription, catalogue: Catalogue) -> None:
-    content = {**dict(description), "model": asdict(description.model)}
-    write_text(folder / CONFIG, json.dumps(content, indent=2) + "\n")
+    write_config(folder, description)
     catalogue.table.write_parquet(folder / ITEMS)
 
 
+def write_config(folder: Path, description: RunDescription) -> None:
+    content = {**dict(description), "model": asdict(description.model)}
+    write_text(folder / CONFIG, json.dumps(content, indent=2) + "\n")
+
+
 def read_description(folder: Path) -> tuple[RunDescription, Catalogue]:
+    description = _read_config(folder)
+    path = folder / ITEMS
+    with reading(str(path), AGAIN):
+        # not by its path: polars would take a name with * or ? for a pattern
+        table = pl.read_parquet(path.read_bytes())
+    missing = [name for name in ("item", "events") if name not in table.columns]
+    if missing:
+        raise InputError(f"{path} has no column {missing[0]!r}; the run is damaged, {AGAIN}")
+    if len(table) != description.n_items:
+        raise InputError(
+            f"{path} holds {len(table)} items where {CONFIG} says {description.n_items}; "
+            f"the run is damaged, {AGAIN}"
+        )
+    return description, Catalogue(table)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether linrec made this folder; many other programs keep a config.json too."""
+    try:
+        content = json.loads((folder / CONFIG).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and {"format", "linrec", "n_items"} <= content.keys()
+
+
+def check_free_for_run(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a place that holds anything but, with `overwrite`, an older run."""
+    if is_run(folder):
+        if not overwrite:
+            raise InputError(
+                f"{folder} already holds a run; add --resume to go on with it, --overwrite to "
+                "replace it, or choose another place"
+            )
+    elif (folder / CONFIG).exists():  # config.json is a common name
+        raise InputError(
+            f"{folder} has a {CONFIG} that is not of a linrec run and will not be replaced; "
+            "choose another place"
+        )
+    else:
+        check_free(folder, overwrite=overwrite, marker=CONFIG)
+
+
+def _read_config(folder: Path) -> RunDescription:
     path = folder / CONFIG
     if not path.is_file():
         raise InputError(f"{folder} is not a run: it has no {CONFIG}; `linrec train` makes one")
-    try:
-        description = RunDescription.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path} is damaged or of another version: {place}: {first['msg']}") from None
-    try:
-        catalogue = Catalogue(pl.read_parquet(folder / ITEMS))
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"cannot read {folder / ITEMS}: {error}; train the run again") from error
-    if len(catalogue) != description.n_items:
+    with reading(str(path), AGAIN):
+        content = json.loads(path.read_bytes())
+    # another version explains every other difference, so it is looked at first
+    version = content.get("format") if isinstance(content, dict) else None
+    if isinstance(version, int) and version != FORMAT:
         raise InputError(
-            f"{folder / ITEMS} holds {len(catalogue)} items where {CONFIG} says "
-            f"{description.n_items}; the run is damaged, train it again"
+            f"{path} has format version {version} and this linrec reads version {FORMAT}; {AGAIN}"
         )
-    return description, catalogue
+    try:
+        return RunDescription.model_validate(content)
+    except ValidationError as error:
+        told = complaint(error, {"model": ModelConfig})
+        raise InputError(f"{path} is damaged or not of a linrec run: {told}") from None
 
 
 def write_weights(path: Path, model: Backbone) -> None:
-    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    tensors = {
+        name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()
+    }
     write_bytes(path, safetensors.torch.save(tensors))
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     if not path.is_file():
         raise InputError(f"{path} is missing: the training has not saved a model yet")
+    with reading(str(path), AGAIN):
+        content = path.read_bytes()
     try:
-        return safetensors.torch.load(path.read_bytes())
-    except SafetensorError as error:
-        raise InputError(f"{path} is truncated or corrupt ({error}); train the run again") from None
+        return safetensors.torch.load(content)
+    except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        raise InputError(f"{path} is truncated or corrupt ({first_line(error)}); {AGAIN}") from None
+
+
+def last_line(error: BaseException) -> str:
+    """What torch says last of weights that do not fit; the lines before say where it looked."""
+    return str(error).strip().splitlines()[-1].strip().rstrip(".")
 
 
 def read_model(folder: Path, description: RunDescription) -> Backbone:
@@ -98,7 +155,7 @@ def read_model(folder: Path, description: RunDescription) -> Backbone:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         raise InputError(
-            f"{folder / WEIGHTS} does not fit {folder / CONFIG}: {str(error).splitlines()[-1].strip()}; "
-            "the two come from different runs"
+            f"{folder / WEIGHTS} does not fit {folder / CONFIG} ({last_line(error)}); "
+            f"the two come from different runs, {AGAIN}"
         ) from None
     return model.eval()

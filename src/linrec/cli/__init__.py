@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
 
@@ -26,6 +27,10 @@ app = typer.Typer(
     epilog="Start with [bold]linrec demo[/bold], or: linrec prepare events.csv --out data && "
     "linrec train data --out run && linrec recommend run --user 42",
 )
+
+
+# typer's own click, or click itself where typer is older
+_UsageError: Any = typer.BadParameter.__base__
 
 
 def _version(asked: bool) -> None:
@@ -52,10 +57,22 @@ for _verb in (prepare, describe, train, recipes, evaluate, compare, recommend, d
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except InputError as error:
-        typer.echo(f"linrec: {error}", err=True)
-        sys.exit(2)
-    except BrokenPipeError:  # `linrec recommend ... | head`
-        sys.stderr.close()
-        sys.exit(0)
+        _fail(str(error))
+    except _UsageError as error:
+        told = error.format_message()  # empty where it has shown the help instead
+        _fail(
+            f"{told} Try `{error.ctx.command_path if error.ctx else 'linrec'} --help`."
+            if told
+            else ""
+        )
+    except OSError as error:  # nothing a traceback would help with
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}; check the place and run it again")
+
+
+def _fail(sentence: str) -> None:
+    if sentence:
+        typer.echo(f"linrec: {' '.join(sentence.split())}", err=True)
+    sys.exit(2)

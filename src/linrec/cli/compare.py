@@ -34,16 +34,17 @@ def compare(
 
     from rich.console import Console
 
+    from linrec.backbones.saving import RESULTS
     from linrec.cli.evaluate import evaluate_and_save, result_name
-    from linrec.evaluation import comparison_table, comparison_to_dict, load_ranks
     from linrec.evaluation import compare as compare_ranks
+    from linrec.evaluation import comparison_table, comparison_to_dict, load_ranks
     from linrec.recommender import load
 
     name = result_name(split, protocol, seed, hide_seen=not keep_seen)
     console = Console(quiet=json)
     found = []
     for run in (run_a, run_b):
-        saved = run / "evaluation" / f"{name}.parquet"
+        saved = run / RESULTS / f"{name}.parquet"
         if not saved.exists():
             options = {"protocol": protocol, "part": split, "seed": seed}
             evaluate_and_save(load(run), run, console, hide_seen=not keep_seen, **options)
@@ -51,4 +52,4 @@ def compare(
     comparison = compare_ranks(found[0], found[1])
     if json:
         typer.echo(dumps(comparison_to_dict(comparison), indent=2))
-    console.print(comparison_table(comparison, (run_a.name, run_b.name)))
+    console.print(comparison_table(comparison, (run_a.resolve().name, run_b.resolve().name)))

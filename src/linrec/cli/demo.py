@@ -53,6 +53,8 @@ def demo(
     _say(console, f"2. Train: linrec train {out}/data --out {out}/run --recipe small")
     recommender = Recommender(recipe="small", epochs=epochs, seed=seed)
     recommender.fit(store, out / "run", overwrite=True, watch=ConsoleWatch(console))
+    if recommender.trained and recommender.trained.interrupted:
+        raise typer.Exit(130)
 
     _say(console, f"3. Evaluate: linrec evaluate {out}/run")
     evaluation = evaluate_and_save(recommender, out / "run", console)
@@ -62,7 +64,7 @@ def demo(
     shown = show_user(recommender, store, user, console)
 
     report = out / "report.html"
-    write_report(report, recommender, store, evaluation, shown)
+    write_report(report, recommender, evaluation, shown)
     _say(console, f"Everything is in {report}: open it in a browser.")
 
 
@@ -83,10 +85,10 @@ def show_user(
     last = store.sequences()[row][-5:]
     history = ", ".join(store.item_table["title"].gather(last - 1))
     found = recommender.recommend([user], k=10)
-    console.print(f"Last events of {user}: {history}", highlight=False)
+    console.print(f"Last events of {user}: {history}", highlight=False, markup=False)
     console.print(recommendations_table(found, show_user=False))
     return {"user": user, "history": history, "rows": found.to_dicts()}
 
 
 def _say(console: Console, sentence: str) -> None:
-    console.print(f"\n[bold]{sentence}[/bold]", highlight=False)
+    console.print(f"\n{sentence}", style="bold", highlight=False, markup=False, soft_wrap=True)

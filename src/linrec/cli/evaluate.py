@@ -63,19 +63,18 @@ def evaluate_and_save(
     recommender: Recommender, run: Path, console: Console, **options: Any
 ) -> Evaluation:
     """Evaluate, print the table, and leave figures and ranks in the run folder."""
+    from linrec.backbones.saving import RESULTS
     from linrec.cli.progress import counting
     from linrec.data.atomic import write_text
     from linrec.evaluation import evaluation_table, save_ranks
 
     with counting("ranking users", console) as progress:
         found, ranks = recommender.evaluate_users(progress=progress, **options)
-    place = run / "evaluation"
+    place = run / RESULTS
     name = result_name(found.split, found.protocol, found.seed, hide_seen=found.hide_seen)
     save_ranks(place / f"{name}.parquet", ranks, found)
     write_text(place / f"{name}.json", found.to_json() + "\n")
-    console.print(evaluation_table(found, run.name))
-    for note in found.notes:
-        console.print(note, soft_wrap=True)
+    console.print(evaluation_table(found, run.resolve().name))
     return found
 
 

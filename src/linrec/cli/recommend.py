@@ -56,16 +56,15 @@ def recommend(
     errors = Console(stderr=True)
     recommender = load(run)
     with counting("recommending", errors) as progress:
-        found = recommender.recommend(
-            who, k, data=data, hide_seen=not keep_seen, progress=progress
-        )
+        found = recommender.recommend(who, k, data=data, hide_seen=not keep_seen, progress=progress)
     for note in found.notes:
-        errors.print(note, soft_wrap=True, highlight=False)
+        errors.print(note, soft_wrap=True, highlight=False, markup=False)
     if out is None:
         Console().print(recommendations_table(found, show_user=everyone or users_file is not None))
     else:
         write(found, out)
-        errors.print(f"wrote {len(found):,} recommendations to {out}", highlight=False)
+        told = f"wrote {len(found):,} recommendations to {out}"
+        errors.print(told, soft_wrap=True, highlight=False, markup=False)
 
 
 def _who(user: str | None, history: str | None, users_file: Path | None, everyone: bool) -> Any:
@@ -83,9 +82,10 @@ def _who(user: str | None, history: str | None, users_file: Path | None, everyon
 
 def _read_users(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}; give a text file of user ids") from error
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise InputError(f"cannot read {path}: {reason}; give a text file of user ids") from error
     users = [line.strip() for line in lines if line.strip()]
     if not users:
         raise InputError(f"{path} names no users; write one id a line")
@@ -112,6 +112,7 @@ WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_nd
 
 
 def recommendations_table(found: Recommendations, *, show_user: bool) -> Any:
+    from rich.markup import escape
     from rich.table import Table
 
     frame = found.to_polars()
@@ -120,5 +121,11 @@ def recommendations_table(found: Recommendations, *, show_user: bool) -> Any:
         columns.remove("user")
     table = Table(*columns)
     for row in frame.select(columns).iter_rows(named=True):
-        table.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
+        table.add_row(*(escape(_cell(value)) for value in row.values()))
     return table
+
+
+def _cell(value: object) -> str:
+    if value is None:  # an item the items file lacks
+        return ""
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -11,16 +11,15 @@ from typing import Any
 import linrec
 from linrec.cli.describe import statistics
 from linrec.data.atomic import write_text
-from linrec.data.store import SequenceStore
 from linrec.evaluation import Evaluation, metric_label
 from linrec.evaluation.tables import best_of, figure, interval, protocol_title
 from linrec.recommender import Recommender
 from linrec.training.history import learning_curve
 
+
 def write_report(
     path: Path,
     recommender: Recommender,
-    store: SequenceStore,
     evaluation: Evaluation,
     recommendations: dict[str, Any] | None = None,
 ) -> None:
@@ -28,7 +27,7 @@ def write_report(
     from jinja2 import Environment
 
     source = (resources.files("linrec.cli") / "report.html.j2").read_text(encoding="utf-8")
-    config, trained = recommender.config, recommender.trained
+    config, trained, store = recommender.config, recommender.trained, recommender.store
     assert trained is not None
     page = Environment(autoescape=True).from_string(source).render(
         title=f"{config.model.backbone} with {config.model.attention}",

@@ -41,6 +41,7 @@ def train(
     from rich.console import Console
 
     from linrec.cli.evaluate import evaluate_and_save
+    from linrec.cli.report import write_report
     from linrec.recommender import Recommender
     from linrec.training.watch import ConsoleWatch
 
@@ -58,7 +59,8 @@ def train(
         f"Best validation NDCG@10 {progress.best:.4f} in epoch {progress.best_epoch} of "
         f"{progress.epoch}; the run is in {out}"
     )
-    evaluate_and_save(recommender, out, console)
+    evaluation = evaluate_and_save(recommender, out, console)
+    write_report(out / "report.html", recommender, evaluation)
 
 
 def _with_tensorboard(watch: Watch, out: Path) -> Watch:

@@ -1,8 +1,8 @@
-"""Whose histories to recommend for: users of a dataset, given lists of items, or a frame of events."""
+"""Whose histories to recommend for: users of a dataset, or given lists of items."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,13 +28,14 @@ class Histories:
         return len(self.names)
 
 
-def of_items(rows: Sequence[Sequence[Any]], catalogue: IdMap) -> Histories:
+def of_items(rows: Iterable[Iterable[Any]], catalogue: IdMap) -> Histories:
     """Given lists of item ids, oldest first; unknown items are left out and counted."""
-    lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    flat = [item for row in rows for item in row]
+    lists = [list(row) for row in rows]
+    lengths = np.array([len(items) for items in lists], dtype=np.int64)
+    flat = [item for items in lists for item in items]
     found = catalogue.index_of(flat)
     sequences, skipped = _without_unknown(found, lengths)
-    return Histories(pl.Series("user", np.arange(len(rows))), sequences, skipped)
+    return Histories(pl.Series("user", np.arange(len(lists))), sequences, skipped)
 
 
 def of_users(
@@ -47,13 +48,13 @@ def of_users(
     """
     rows = np.arange(store.n_users) if users is None else store.users.index_of(users)
     known = rows >= 0
-    if len(rows) and not known.any():
+    if users is not None and len(rows) and not known.any():
         raise InputError(
-            f"user {pl.Series(users)[0]!r} is not in the dataset"
+            f"user {users[0]!r} is not in the dataset"
             + (f", nor is any other of the {len(rows):,} asked for" if len(rows) > 1 else "")
             + "; check the id, or give the events themselves as a history"
         )
-    names = store.users.ids if users is None else pl.Series("user", users)
+    names = store.users.ids if users is None else _names(users, rows, store.users)
     whole = store.sequences()
     chosen = whole.take(np.where(known, rows, 0))
     chosen = Sequences(chosen.items, chosen.starts, np.where(known, chosen.ends, chosen.starts))
@@ -61,9 +62,18 @@ def of_users(
     if catalogue.ids.equals(store.catalogue.ids):
         return Histories(names, chosen, 0, unknown)
     translation = np.concatenate([[PAD], catalogue.index_of(store.catalogue.ids)])
-    flat = np.concatenate([chosen[row] for row in range(len(chosen))])
+    flat = np.concatenate([np.empty(0, np.int32), *(chosen[row] for row in range(len(chosen)))])
     sequences, skipped = _without_unknown(translation[flat], chosen.lengths)
     return Histories(names, sequences, skipped, unknown)
+
+
+def _names(users: Sequence[Any] | pl.Series, rows: IntArray, ids: IdMap) -> pl.Series:
+    """The dataset's own ids where they can be: a command line has only strings to ask with."""
+    if (rows >= 0).all():
+        return ids.ids_of(rows).alias("user")
+    asked = pl.Series("user", [str(user) for user in users])
+    alike = asked.cast(ids.ids.dtype, strict=False)
+    return asked if alike.has_nulls() else alike
 
 
 def _without_unknown(found: IntArray, lengths: IntArray) -> tuple[Sequences, int]:

@@ -36,7 +36,8 @@ class MultiHeadAttention(nn.Module):
         out = ops.attend(
             self.mechanism, q, k, v, keep=keep, causal=self.causal, decay=self.log_decay()
         )
-        return self.project_out(out.transpose(1, 2).flatten(-2))
+        projected: Tensor = self.project_out(out.transpose(1, 2).flatten(-2))
+        return projected
 
 
 def initial_decay_logits(heads: int) -> Tensor:

@@ -17,7 +17,8 @@ class FeedForward(nn.Module):
         self.narrow = nn.Linear(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.narrow(F.gelu(self.widen(x)))
+        narrowed: Tensor = self.narrow(F.gelu(self.widen(x)))
+        return narrowed
 
 
 class Block(nn.Module):
@@ -34,6 +35,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor, keep: Tensor) -> Tensor:
         if self.norm == "pre":
             x = x + self.dropout(self.attention(self.attention_norm(x), keep))
-            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, keep)))
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+            x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        else:
+            x = self.attention_norm(x + self.dropout(self.attention(x, keep)))
+            x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        return x

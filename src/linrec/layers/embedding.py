@@ -26,4 +26,6 @@ class EventEmbedding(nn.Module):
         """items: [B, N] -> [B, N, width]."""
         place = torch.arange(items.shape[1], device=items.device)
         place = place.clamp(max=self.position.num_embeddings - 1)
-        return self.dropout(self.norm(self.item(items) + self.position(place)))
+        events: Tensor = self.norm(self.item(items) + self.position(place))
+        dropped: Tensor = self.dropout(events)
+        return dropped

@@ -71,7 +71,7 @@ def attend(
         out = found.attend(q, k, v, keep, causal, rate)
     else:
         with torch.autocast(q.device.type, enabled=False):
-            out = found.attend(*_wide(q, k, v), keep, causal, rate).to(v.dtype)
+            out = found.attend(_wide(q), _wide(k), _wide(v), keep, causal, rate).to(v.dtype)
     return out if keep is None else out * keep[:, None, :, None]
 
 
@@ -101,7 +101,7 @@ def factors(
         )
     _check_shapes(q, k, k, keep)
     with torch.autocast(q.device.type, enabled=False):
-        query, key = (x.to(q.dtype) for x in found.factors(*_wide(q, k), keep))
+        query, key = (x.to(q.dtype) for x in found.factors(_wide(q), _wide(k), keep))
     return (query if keep is None else query * keep[:, None, :, None]), key
 
 
@@ -134,8 +134,8 @@ def resume(
     _check_shapes(q, k, v, keep)
     rate = _check_decay(mechanism, decay, q)
     with torch.autocast(q.device.type, enabled=False):
-        wide = (x.to(state.memory.dtype) for x in (q, k, v))
-        out, state = found.resume(*wide, keep, rate, state)
+        wide_q, wide_k, wide_v = (x.to(state.memory.dtype) for x in (q, k, v))
+        out, state = found.resume(wide_q, wide_k, wide_v, keep, rate, state)
     out = out.to(v.dtype)
     return (out if keep is None else out * keep[:, None, :, None]), state
 
@@ -161,8 +161,8 @@ def _with_state(mechanism: str) -> LinearMechanism:
     return found
 
 
-def _wide(*tensors: Tensor) -> tuple[Tensor, ...]:
-    return tuple(x.to(torch.promote_types(x.dtype, torch.float32)) for x in tensors)
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> None:

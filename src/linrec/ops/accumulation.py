@@ -50,15 +50,21 @@ class Past:
         self.size = max(1, ceil(length / self.chunks))
         order = torch.arange(self.size, device=like.device, dtype=like.dtype)
         self.past = order[:, None] >= order  # [C, C]
+        # how much the sums so far have faded at each position, how much each event will have faded
+        # at its chunk's end, and how much all fades over a chunk; None where nothing ever fades
+        self.since: Tensor | None = None
+        self.until: Tensor | None = None
+        self.across: Tensor | None = None
         if clock is None:
             self.within = self.past.to(like.dtype)
-            self.since = self.until = self.across = None
         elif clock.ticks is None:
             self._weigh(clock.rate[None, :, None], order[:, None], order.new_full((1, 1), -1.0))
         else:
             ticks = self._chunked_ticks(clock.ticks)
             first = clock.ticks[:, :, :1] if clock.start is None else clock.start
-            before = torch.cat([first.expand_as(ticks[:, :, 0, :1])[:, :, None], ticks[:, :, :-1, -1:]], 2)
+            before = torch.cat(
+                [first.expand_as(ticks[:, :, 0, :1])[:, :, None], ticks[:, :, :-1, -1:]], 2
+            )
             self._weigh(clock.rate[:, None], ticks, before)
 
     def _weigh(self, rate: Tensor, ticks: Tensor, before: Tensor) -> None:
@@ -68,22 +74,25 @@ class Past:
         ago = ago.masked_fill(~self.past[..., None], 0.0)
         within = torch.exp(rate[..., None] * ago) * self.past[..., None]
         self.within = within if ticks.shape[-1] > 1 else within[..., 0]
-        self.since = torch.exp(rate * (ticks - before))
+        since = torch.exp(rate * (ticks - before))
+        self.since, self.across = since, since[..., -1:, :].mT  # the latter [..., 1 | D, 1]
         self.until = torch.exp(rate * (ticks[..., -1:, :] - ticks))
-        self.across = self.since[..., -1:, :].mT  # [..., 1 | D, 1]
 
     def _chunked_ticks(self, ticks: Tensor) -> Tensor:
         # the clock stands still where only chunking pads, so that nothing ages there
         missing = self.chunks * self.size - self.length
         ticks = torch.cat([ticks, ticks[:, :, -1:].expand(-1, -1, missing, -1)], 2)
-        return ticks.unflatten(2, (self.chunks, self.size))
+        return self._cut(ticks)
 
     def chunked(self, x: Tensor) -> Tensor:
         """[B, H, N, D] -> [B, H, M, C, D], zeros after the end."""
         missing = self.chunks * self.size - self.length
         if missing:
             x = F.pad(x, (0, 0, 0, missing))
-        return x.unflatten(2, (self.chunks, self.size))
+        return self._cut(x)
+
+    def _cut(self, x: Tensor) -> Tensor:
+        return x.reshape(*x.shape[:2], self.chunks, self.size, x.shape[-1])
 
     def flat(self, x: Tensor) -> Tensor:
         return x.flatten(2, 3)[:, :, : self.length]

@@ -31,7 +31,9 @@ class EfficientAttention(LinearMechanism):
         del count
         return x / column.clamp(min=torch.finfo(column.dtype).tiny)
 
-    def keys(self, k: Tensor, keep: Tensor | None, peak: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def keys(
+        self, k: Tensor, keep: Tensor | None, peak: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         real = k if keep is None else k.masked_fill(~keep[:, None, :, None], NO_KEY)
         highest = real.detach().cummax(2).values
         if peak is not None:
@@ -40,7 +42,13 @@ class EfficientAttention(LinearMechanism):
         return (key if keep is None else key * keep[:, None, :, None]), highest
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, causal: bool, decay: Tensor | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        keep: Tensor | None,
+        causal: bool,
+        decay: Tensor | None,
     ) -> Tensor:
         if causal:
             return super().attend(q, k, v, keep, causal, decay)

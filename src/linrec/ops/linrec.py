@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,7 +20,7 @@ class LinRec(LinearMechanism):
     """rho1(Q)_i = phi(Q_i) / (sqrt(D) |phi(Q_i)|), rho2(K)_j = phi(K_j) / (sqrt(N) |phi(K_j)|)."""
 
     def query(self, q: Tensor) -> Tensor:
-        return unit_rows(F.elu(q)) * q.shape[-1] ** -0.5
+        return unit_rows(F.elu(q)) / math.sqrt(q.shape[-1])
 
     def key(self, k: Tensor) -> Tensor:
         return F.elu(k)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from linrec.ops.linrec import LinRec, unit_rows
@@ -11,7 +13,7 @@ class LinRecWithoutElu(LinRec):
     """Both L2 normalisations on Q and K as they come; B' may have any sign."""
 
     def query(self, q: Tensor) -> Tensor:
-        return unit_rows(q) * q.shape[-1] ** -0.5
+        return unit_rows(q) / math.sqrt(q.shape[-1])
 
     def key(self, k: Tensor) -> Tensor:
         return k

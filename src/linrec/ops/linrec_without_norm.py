@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,7 +15,7 @@ class LinRecWithoutNorm(LinRec):
     """The norms are gone, the factors 1/sqrt(D) and 1/sqrt(N) stay, so only the norm is ablated."""
 
     def query(self, q: Tensor) -> Tensor:
-        return F.elu(q) * q.shape[-1] ** -0.5
+        return F.elu(q) / math.sqrt(q.shape[-1])
 
     def normalise(self, x: Tensor, column: Tensor, count: Tensor) -> Tensor:
         del column

@@ -6,7 +6,7 @@ B batch, H heads, N positions, D head width. keep [B, N] is True on real events.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -26,14 +26,6 @@ class State:
     column: Tensor  # [B, H, D], what the mechanism's normaliser sums over the keys
     count: Tensor  # [B, H], events seen, faded like the rest
     peak: Tensor | None = None  # [B, H, D], the largest key so far, where exponents need one
-
-
-class Mechanism(Protocol):
-    takes_decay: ClassVar[bool]
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, causal: bool, decay: Tensor | None
-    ) -> Tensor: ...
 
 
 def padded_at_the_end(keep: Tensor) -> bool:
@@ -66,7 +58,9 @@ class LinearMechanism:
         """x, column: [B, H, N, D], count: [B, H, N, 1]."""
         raise NotImplementedError
 
-    def keys(self, k: Tensor, keep: Tensor | None, peak: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def keys(
+        self, k: Tensor, keep: Tensor | None, peak: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         """The features of the keys, zero where padded, and the running peak if there is one."""
         del peak
         key = self.key(k)
@@ -77,7 +71,13 @@ class LinearMechanism:
         return State(zeros, zeros[..., 0].clone(), zeros[..., 0, 0].clone())
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, causal: bool, decay: Tensor | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        keep: Tensor | None,
+        causal: bool,
+        decay: Tensor | None,
     ) -> Tensor:
         if causal:
             whole = keep is None or padded_at_the_end(keep)
@@ -89,7 +89,13 @@ class LinearMechanism:
         return self._both_ways(query, key, v, keep, decay)
 
     def resume(
-        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, decay: Tensor | None, state: State
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        keep: Tensor | None,
+        decay: Tensor | None,
+        state: State,
     ) -> tuple[Tensor, State]:
         """The causal form from a given state on, and the state it ends in."""
         return self._causal(q, k, v, keep, decay, state, steady=False)
@@ -108,14 +114,13 @@ class LinearMechanism:
         return query, self.normalise(key, column, count)
 
     def _totals(self, key: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
-        ones = key.new_ones(key.shape[0], 1, key.shape[2], 1) if keep is None else _as_weights(keep, key)
-        return self.column(key).sum(2, keepdim=True), ones.sum(2, keepdim=True)
+        return self.column(key).sum(2, keepdim=True), _real(keep, key).sum(2, keepdim=True)
 
     def _both_ways(
         self, query: Tensor, key: Tensor, v: Tensor, keep: Tensor | None, decay: Tensor
     ) -> Tensor:
         """Weights g^|t-m|: one pass each way, the event itself counted once."""
-        real = torch.ones_like(key[..., :1]) if keep is None else _as_weights(keep, key)
+        real = _real(keep, key)
         # padding at the end is padding at the start of the way back: both meet an empty memory
         steady = keep is None or padded_at_the_end(keep)
         forth = self._past(key, keep, decay, steady)
@@ -146,17 +151,24 @@ class LinearMechanism:
             first = None if state is None or state.peak is None else state.peak[:, :, None]
             minus = -torch.ones(1, 1, 1, device=key.device, dtype=key.dtype)
             past = Past(key.shape[2], Clock(minus, peak, first), key)
-        column, last_column = past.running_sum(self.column(key), state and state.column)
+        column, last_column = past.running_sum(
+            self.column(key), None if state is None else state.column
+        )
         count, last_count = self._counted(past, key, keep, decay, state)
         query = self.normalise(self.query(q), column, count)
-        out, memory = past.attended(query, key, v, state and state.memory)
+        out, memory = past.attended(query, key, v, None if state is None else state.memory)
         return out, State(memory, last_column, last_count, None if peak is None else peak[:, :, -1])
 
     def _counted(
-        self, past: Past, key: Tensor, keep: Tensor | None, decay: Tensor | None, state: State | None
+        self,
+        past: Past,
+        key: Tensor,
+        keep: Tensor | None,
+        decay: Tensor | None,
+        state: State | None,
     ) -> tuple[Tensor, Tensor]:
         """How many events each position has behind it, itself included: [B, H, N, 1], [B, H]."""
-        real = key.new_ones(key.shape[0], 1, key.shape[2], 1) if keep is None else _as_weights(keep, key)
+        real = _real(keep, key)
         before = None if state is None else state.count[..., None]
         if decay is None:
             count = real.cumsum(2) if before is None else real.cumsum(2) + before[:, :, None]
@@ -171,13 +183,16 @@ class LinearMechanism:
         rate = decay.to(key.dtype)[:, None, None]
         if steady:
             return Past(key.shape[2], Clock(rate), key)
-        real = key.new_ones(1, 1, key.shape[2], 1) if keep is None else _as_weights(keep, key)
+        real = _real(keep, key)
         start = torch.zeros_like(real[:, :, :1])
         return Past(key.shape[2], Clock(rate, real.cumsum(2), start), key)
 
 
-def _as_weights(keep: Tensor, like: Tensor) -> Tensor:
-    return keep[:, None, :, None].to(like.dtype)
+def _real(keep: Tensor | None, key: Tensor) -> Tensor:
+    """One for each real event, zero for padding: [B, 1, N, 1]."""
+    if keep is None:
+        return key.new_ones(key.shape[0], 1, key.shape[2], 1)
+    return keep[:, None, :, None].to(key.dtype)
 
 
 def no_state(name: str) -> InputError:

@@ -5,6 +5,8 @@ Nothing here is shared with the fast forms but the epsilon, which is part of the
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -41,7 +43,7 @@ def attend(
             distance = (order[t] - order[seen]).abs().double()
             weight = torch.exp(log_g[:, None] * distance)  # [H, n]
             rows.append(_one_row(mechanism, q[b, :, t], k[b][:, seen], v[b][:, seen], weight))
-    return torch.stack(rows).unflatten(0, (batch, length)).transpose(1, 2)
+    return torch.stack(rows).reshape(batch, length, heads, -1).transpose(1, 2)
 
 
 def _one_row(mechanism: str, q: Tensor, keys: Tensor, values: Tensor, weight: Tensor) -> Tensor:
@@ -52,11 +54,11 @@ def _one_row(mechanism: str, q: Tensor, keys: Tensor, values: Tensor, weight: Te
 
 def _softmax(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
     del weight
-    return torch.softmax(torch.einsum("hd,hnd->hn", q, keys) / q.shape[-1] ** 0.5, -1)
+    return torch.softmax(torch.einsum("hd,hnd->hn", q, keys) / math.sqrt(q.shape[-1]), -1)
 
 
 def _l2(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
-    rho1 = q / (q.shape[-1] ** 0.5 * (q.square().sum(-1, keepdim=True) + EPSILON).sqrt())
+    rho1 = q / (math.sqrt(q.shape[-1]) * (q.square().sum(-1, keepdim=True) + EPSILON).sqrt())
     energy = (weight[..., None] * keys.square()).sum(1, keepdim=True)
     count = weight.sum(1)[:, None, None]
     rho2 = weight[..., None] * keys / (count * energy + EPSILON).sqrt()
@@ -71,11 +73,11 @@ def _rowwise(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
     q, keys = F.elu(q), F.elu(keys)
     q = q / (q.square().sum(-1, keepdim=True) + EPSILON).sqrt()
     keys = keys / (keys.square().sum(-1, keepdim=True) + EPSILON).sqrt()
-    return weight * torch.einsum("hd,hnd->hn", q, keys) / q.shape[-1] ** 0.5
+    return weight * torch.einsum("hd,hnd->hn", q, keys) / math.sqrt(q.shape[-1])
 
 
 def _without_norm(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
-    scale = q.shape[-1] ** 0.5 * weight.sum(1, keepdim=True) ** 0.5
+    scale = math.sqrt(q.shape[-1]) * weight.sum(1, keepdim=True) ** 0.5
     return weight * torch.einsum("hd,hnd->hn", F.elu(q), F.elu(keys)) / scale
 
 

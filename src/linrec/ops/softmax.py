@@ -15,7 +15,13 @@ class Softmax:
     takes_decay: ClassVar[bool] = False
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, causal: bool, decay: Tensor | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        keep: Tensor | None,
+        causal: bool,
+        decay: Tensor | None,
     ) -> Tensor:
         del decay
         if keep is None or (causal and padded_at_the_end(keep)):

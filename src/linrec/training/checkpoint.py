@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from linrec.backbones.saving import read_tensors
+from linrec.backbones.saving import last_line, read_tensors
 from linrec.data.atomic import write_bytes
 from linrec.types import InputError
 
@@ -33,7 +33,9 @@ class Progress:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-def save(folder: Path, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def save(
+    folder: Path, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
@@ -62,4 +64,6 @@ def load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Pr
         optimizer.load_state_dict({"state": state, "param_groups": groups})
         return Progress(**json.loads(metadata["progress"]))
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} does not fit this run ({error}); train without --resume") from None
+        raise InputError(
+            f"{path} does not fit this run ({last_line(error)}); train without --resume"
+        ) from None

@@ -10,13 +10,16 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from linrec.backbones.config import ModelConfig, described
+from linrec.backbones.config import ModelConfig, complaint, described
 from linrec.types import InputError
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+
+SEEDS = 2**63  # torch takes no more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,9 @@ class TrainingConfig:
         if not 0 < self.learning_rate < float("inf"):
             raise InputError(f"learning_rate must be positive, not {self.learning_rate}")
         if not 0 <= self.weight_decay < float("inf"):
-            raise InputError(f"weight_decay must not be negative, not {self.weight_decay}")
+            raise InputError(f"weight_decay must be 0 or more, not {self.weight_decay}")
+        if not 0 <= self.seed < SEEDS:
+            raise InputError(f"seed must be at least 0 and below 2**63, not {self.seed}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,7 @@ class RunConfig:
         merged = self.as_dict()
         for name, value in settings.items():
             merged[SETTINGS[name]][name] = value
-        return parse(merged, "the settings")
+        return parse(merged)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -80,17 +85,13 @@ SETTINGS: dict[str, Literal["model", "training"]] = {
 """Every setting of a run and the part it belongs to; no name is in both."""
 
 
-def parse(content: dict[str, Any], source: str) -> RunConfig:
+def parse(content: dict[str, Any], source: str = "") -> RunConfig:
     """Check what came from a file or the command line; an unknown field is an error."""
     try:
         return TypeAdapter(RunConfig).validate_python(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        cause = first.get("ctx", {}).get("error")
-        # our own sentence, if the field's class wrote one
-        told = str(cause) if isinstance(cause, InputError) else f"{place}: {first['msg']}"
-        raise InputError(f"{source}: {told}") from None
+        told = complaint(error, {"": RunConfig, "model": ModelConfig, "training": TrainingConfig})
+        raise InputError(f"{source}: {told}" if source else told) from None
 
 
 def recipes() -> dict[str, RunConfig]:

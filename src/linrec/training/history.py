@@ -49,5 +49,5 @@ def learning_curve(rows: list[Row]) -> bytes:
         textcoords="offset points", ha="center", color="tab:orange",
     )  # fmt: skip
     image = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(image)
+    FigureCanvasAgg(figure).print_png(image)  # type: ignore[no-untyped-call]
     return image.getvalue()

@@ -6,9 +6,11 @@ from any checkpoint goes on exactly as the uninterrupted one would have.
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,11 +18,12 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from linrec.backbones import Backbone
-from linrec.backbones.saving import WEIGHTS, write_weights
+from linrec.backbones.saving import RESULTS, WEIGHTS, read_tensors, write_weights
 from linrec.data.batches import TrainingBatches, all_position_batches, last_position_batches
 from linrec.data.splits import Split
 from linrec.data.store import SequenceStore
 from linrec.evaluation.metrics import means
+from linrec.evaluation.ranks import Progress as ToldUsers
 from linrec.evaluation.ranks import RankOptions, rank_targets
 from linrec.evaluation.scorer import model_scorer
 from linrec.losses import full_softmax
@@ -28,11 +31,15 @@ from linrec.training import checkpoint
 from linrec.training.checkpoint import Progress
 from linrec.training.config import RunConfig
 from linrec.training.history import write_history
+from linrec.training.interrupt import CtrlC
 from linrec.training.watch import Watch
 from linrec.types import InputError, SequenceBatch
 
 CHECKPOINT_SECONDS = 300.0
-PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
+PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
+    "float32": "32-true",
+    "bfloat16": "bf16-mixed",
+}
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,7 @@ class Trainer:
         self.model = model
         self.module, self.optimizer = self.fabric.setup(model, optimizer)
         self.best_weights = _copy(model)
+        self.ctrl_c = CtrlC()
 
     def run(self, folder: Path | None = None, *, resume: bool = False) -> Trained:
         """Train to early stopping, the last epoch or Ctrl-C; then load the best weights."""
@@ -67,13 +75,19 @@ class Trainer:
             progress = checkpoint.load(folder, self.model, self.optimizer)
         interrupted = False
         try:
-            while not self._finished(progress):
-                self._epoch(progress, folder)
+            with self.ctrl_c:
+                while not self._finished(progress):
+                    self._epoch(progress, folder)
+                    self.ctrl_c.heed()
         except KeyboardInterrupt:
+            if self.ctrl_c.hurried:
+                raise
             interrupted = True
             self._keep_something(progress, folder)
         finally:
             self.watch.close()
+        if folder is not None:  # again: a run may have been killed right after its last checkpoint
+            write_history(folder, progress.history)
         self._load_best(folder)
         return Trained(progress, interrupted)
 
@@ -92,6 +106,7 @@ class Trainer:
         began = saved = time.monotonic()
         before = progress.seconds
         for index in range(progress.step, len(batches)):
+            self.ctrl_c.heed()
             loss, targets = self._step(batches[index], progress.epoch, index)
             progress.step, progress.seconds = index + 1, before + time.monotonic() - began
             progress.loss_sum, progress.targets = (
@@ -119,7 +134,7 @@ class Trainer:
 
     def _close_epoch(self, progress: Progress, folder: Path | None) -> None:
         began = time.monotonic()
-        scores = validate(self.model, self.store, self.split, self.watch)
+        scores = self._validate()
         progress.epoch += 1
         row = {
             "epoch": progress.epoch, "loss": progress.loss_sum / max(progress.targets, 1), **scores,
@@ -136,9 +151,18 @@ class Trainer:
         if folder is not None:
             if better:
                 write_weights(folder / WEIGHTS, self.model)
+                # figures of a model that is no more
+                shutil.rmtree(folder / RESULTS, ignore_errors=True)
             checkpoint.save(folder, progress, self.model, self.optimizer)
             write_history(folder, progress.history)
         self.watch.end(row, best=better)
+
+    def _validate(self) -> dict[str, float]:
+        def progress(done: int, total: int) -> None:
+            self.ctrl_c.heed()
+            self.watch.validate(done, total)
+
+        return validate(self.model, self.store, self.split, progress)
 
     def _keep_something(self, progress: Progress, folder: Path | None) -> None:
         """Stopped before the first validation, the weights as they are are the best there are."""
@@ -150,9 +174,7 @@ class Trainer:
                 write_weights(folder / WEIGHTS, self.model)
 
     def _load_best(self, folder: Path | None) -> None:
-        if folder is not None and (folder / WEIGHTS).exists():
-            from linrec.backbones.saving import read_tensors
-
+        if folder is not None:
             self.best_weights = read_tensors(folder / WEIGHTS)
         self.model.load_state_dict(self.best_weights)
         self.model.eval()
@@ -182,10 +204,10 @@ def step_seed(seed: int, epoch: int, step: int) -> int:
 
 
 def validate(
-    model: Backbone, store: SequenceStore, split: Split, watch: Watch
+    model: Backbone, store: SequenceStore, split: Split, progress: ToldUsers | None = None
 ) -> dict[str, float]:
     """NDCG@10 and Recall@10 on the validation events, full ranking, seen items hidden."""
-    options = RankOptions(part="valid", reads=model.config.max_length, progress=watch.validate)
+    options = RankOptions(part="valid", reads=model.config.max_length, progress=progress)
     ranking = rank_targets(model_scorer(model), store, split.valid, options=options)
     found = means(ranking.ranks, (10,))
     return {name: found[name] for name in ("ndcg@10", "recall@10")}

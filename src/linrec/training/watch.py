@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,7 @@ class ConsoleWatch(Watch):
         )
 
     def say(self, sentence: str) -> None:
-        self.console.print(sentence, highlight=False, soft_wrap=True)
+        self.console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
     def close(self) -> None:
         self.bar.stop()
@@ -83,16 +85,21 @@ class TensorBoardWatch(Watch):
         from torch.utils.tensorboard import SummaryWriter
 
         # opened with the first epoch: it makes its folder, and the run's folder comes before that
-        self.open = lambda: SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
-        self.writer: SummaryWriter | None = None
+        self.open: Callable[[], Any] = partial(SummaryWriter, str(folder))
+        self.writer: Any = None
 
     def end(self, row: Row, *, best: bool) -> None:
         del best
         self.writer = self.writer or self.open()
         for name, value in row.items():
             if name != "epoch":
-                self.writer.add_scalar(name, value, int(row["epoch"]))  # type: ignore[no-untyped-call]
-        self.writer.flush()  # type: ignore[no-untyped-call]
+                self.writer.add_scalar(name, value, int(row["epoch"]))
+        self.writer.flush()
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
 
 
 class Watches(Watch):

@@ -1,0 +1,1 @@
+"""What linrec reaches on real data, on the public API only; results/ holds the outcomes."""

@@ -1,0 +1,176 @@
+"""Training learns what is plainly there, the same way each time, and stops when it is done."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from tests.training.cases import SMALL, Recorder, cycle
+
+from linrec.backbones import Backbone
+from linrec.data.prepare import prepare
+from linrec.data.store import SequenceStore
+from linrec.recommender import Recommender
+from linrec.training import loop
+from linrec.training.config import SETTINGS
+from linrec.types import InputError
+
+Weights = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def small_store() -> SequenceStore:
+    return cycle(users=12)
+
+
+def fitted(store: SequenceStore, **changes: object) -> Recommender:
+    return Recommender(**SMALL | changes).fit(store)
+
+
+def weights(recommender: Recommender) -> Weights:
+    return recommender.model.state_dict()
+
+
+def same(a: Weights, b: Weights) -> bool:
+    return a.keys() == b.keys() and all(
+        a[name].shape == b[name].shape and torch.equal(a[name], b[name]) for name in a
+    )
+
+
+@pytest.mark.parametrize("objective", ["all-positions", "last-position"])
+@pytest.mark.parametrize("attention", ["softmax", "linrec", "linrec-decay"])
+def test_it_learns_what_comes_next(store: SequenceStore, attention: str, objective: str) -> None:
+    found = fitted(store, attention=attention, objective=objective)
+    assert found.trained is not None
+    history = found.trained.progress.history
+    assert history[-1]["loss"] < history[0]["loss"] < np.log(store.n_items) + 1
+    assert max(row["ndcg@10"] for row in history) > 0.95
+    evaluation = found.evaluate()
+    assert evaluation["ndcg@10"] > 0.9
+    assert evaluation["ndcg@10"] > evaluation.floors["popularity"]["ndcg@10"] + 0.3
+
+
+def test_bfloat16_learns_too(store: SequenceStore) -> None:
+    found = fitted(store, precision="bfloat16")
+    assert found.trained is not None
+    assert found.trained.progress.best > 0.9
+    assert all(value.dtype == torch.float32 for value in weights(found).values())
+
+
+def test_the_seed_decides(small_store: SequenceStore) -> None:
+    first = fitted(small_store, epochs=2, dropout=0.2)
+    torch.rand(7)  # what went on before must not matter
+    again = fitted(small_store, epochs=2, dropout=0.2)
+    other = fitted(small_store, epochs=2, dropout=0.2, seed=1)
+    assert same(weights(first), weights(again))
+    assert not same(weights(first), weights(other))
+
+
+OTHER = {
+    "backbone": "gru4rec",
+    "attention": "softmax",
+    "objective": "last-position",
+    "width": 8,
+    "heads": 1,
+    "layers": 2,
+    "inner": 8,
+    "dropout": 0.5,
+    "norm": "pre",
+    "positions": 8,
+    "max_length": 3,
+    "epochs": 2,
+    "patience": 1,
+    "learning_rate": 0.001,
+    "weight_decay": 0.5,
+    "window": 3,
+    "batch_tokens": 32,
+    "seed": 1,
+    "precision": "bfloat16",
+    "device": "abacus",
+}
+
+
+def test_no_setting_is_left_out_here() -> None:
+    assert OTHER.keys() == SETTINGS.keys()
+
+
+def outcome(store: SequenceStore, **changes: object) -> tuple[int, Weights] | str:
+    try:
+        found = fitted(store, **{"epochs": 4, "patience": 2, "dropout": 0.1} | changes)
+    except InputError as error:
+        return str(error)
+    assert found.trained is not None
+    return found.trained.progress.epoch, weights(found)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_setting_matters(
+    name: str, small_store: SequenceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # never better than the first epoch: early stopping has something to do
+    monkeypatch.setattr(loop, "validate", lambda *_: {"ndcg@10": 0.5, "recall@10": 0.5})
+    usual, changed = outcome(small_store), outcome(small_store, **{name: OTHER[name]})
+    assert not isinstance(usual, str)
+    assert usual[0] == 3
+    if isinstance(changed, str):
+        assert name in ("backbone", "device")
+        assert str(OTHER[name]) in changed
+    else:
+        assert changed[0] != usual[0] or not same(changed[1], usual[1])
+
+
+class Scripted:
+    """Validation figures by plan, and the weights they were given for."""
+
+    def __init__(self, *figures: float) -> None:
+        self.figures, self.met = list(figures), list[Weights]()
+
+    def __call__(self, model: Backbone, *_: object) -> dict[str, float]:
+        self.met.append({name: value.clone() for name, value in model.state_dict().items()})
+        return {"ndcg@10": self.figures[len(self.met) - 1], "recall@10": 0.0}
+
+
+def test_the_best_is_kept_and_patience_ends(
+    small_store: SequenceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Scripted(0.1, 0.5, 0.5, 0.3, 0.4, 0.9)
+    monkeypatch.setattr(loop, "validate", plan)
+    watch = Recorder()
+    found = Recommender(**SMALL | {"epochs": 50, "patience": 3}).fit(small_store, watch=watch)
+    assert found.trained is not None
+    progress = found.trained.progress
+    # an equal figure is not a better one; the sixth epoch is never reached
+    assert (progress.epoch, progress.best_epoch, progress.best) == (5, 2, 0.5)
+    assert not found.trained.interrupted
+    assert [row["epoch"] for row in watch.rows] == [1, 2, 3, 4, 5]
+    assert watch.closed
+    assert same(weights(found), plan.met[1])
+    assert not same(weights(found), plan.met[4])
+    assert not found.model.training
+
+
+def test_a_loss_that_explodes_is_the_learning_rate(small_store: SequenceStore) -> None:
+    with pytest.raises(InputError, match=r"loss became (nan|inf).*--learning-rate"):
+        fitted(small_store, learning_rate=1e30, norm="pre", epochs=50)
+
+
+def test_users_too_short_to_learn_from_are_refused() -> None:
+    events = pl.DataFrame(
+        {"user": [1, 1, 1, 2, 2, 2], "item": list("abcabc"), "time": [1, 2, 3, 1, 2, 3]}
+    )
+    with pytest.raises(InputError, match="no user has 4 events"):
+        fitted(prepare(events))
+    with pytest.raises(InputError, match="no user has 3 events"):
+        fitted(prepare(events.filter(pl.col("time") < 3)))
+
+
+@pytest.mark.parametrize("device", ["cuda", "abacus"])
+def test_a_device_that_is_not_there_is_refused(
+    device: str, small_store: SequenceStore, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(InputError, match=f"device '{device}' cannot be used.*--device cpu"):
+        Recommender(**SMALL | {"device": device}).fit(small_store, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
