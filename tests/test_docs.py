@@ -104,16 +104,13 @@ def run_shell(block: Block, folder: Path, page: Path) -> None:
 
 @pytest.fixture(scope="session")
 def tables() -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The demo's events of some users, and its items with lists spelled as a CSV can hold them."""
+    """What `linrec demo` leaves for its reader to try, less most of the members."""
+    from linrec.cli.demo import as_csv
     from linrec.data.demo import demo_events
 
     events, items = demo_events()
-    some = events["user"].unique(maintain_order=True).head(USERS)
-    lists = [name for name, kind in items.schema.items() if kind == pl.List]
-    return (
-        events.filter(pl.col("user").is_in(some.implode())),
-        items.with_columns(pl.col(name).list.join("|") for name in lists),
-    )
+    some = events["user"].unique().sort().head(USERS)
+    return events.filter(pl.col("user").is_in(some.implode())), as_csv(items)
 
 
 @pytest.fixture

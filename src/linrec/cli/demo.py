@@ -38,6 +38,7 @@ def demo(
     from linrec.cli.describe import statistics_table
     from linrec.cli.evaluate import evaluate_and_save
     from linrec.cli.report import write_report
+    from linrec.data.atomic import write_text
     from linrec.data.demo import demo_events
     from linrec.data.prepare import prepare
     from linrec.recommender import Recommender
@@ -45,9 +46,13 @@ def demo(
 
     console = Console()
     events, items = demo_events(users=users, seed=seed)
-    write_events(events, out / "events.csv")
-    _say(console, f"1. Prepare: linrec prepare {out}/events.csv --out {out}/data")
-    store = prepare(out / "events.csv", out / "data", items=items, overwrite=True)
+    for name, table in (("events", events), ("items", as_csv(items))):
+        write_text(out / f"{name}.csv", table.write_csv())
+    _say(
+        console,
+        f"1. Prepare: linrec prepare {out}/events.csv --items {out}/items.csv --out {out}/data",
+    )
+    store = prepare(out / "events.csv", out / "data", items=out / "items.csv", overwrite=True)
     console.print(statistics_table(store))
 
     _say(console, f"2. Train: linrec train {out}/data --out {out}/run --recipe small")
@@ -68,11 +73,11 @@ def demo(
     _say(console, f"Everything is in {report}: open it in a browser.")
 
 
-def write_events(events: pl.DataFrame, path: Path) -> None:
-    """The demo's events as a file like anybody's."""
-    from linrec.data.atomic import write_text
+def as_csv(table: pl.DataFrame) -> pl.DataFrame:
+    """Lists spelled as a CSV can hold them."""
+    import polars as pl
 
-    write_text(path, events.write_csv())
+    return table.with_columns(pl.col(pl.List(pl.String)).list.join("|"))
 
 
 def show_user(

@@ -1,0 +1,1 @@
+"""Speed, as ratios within one run; results as JSON with commit and machine."""

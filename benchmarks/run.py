@@ -1,0 +1,134 @@
+"""How fast the attention mechanisms and a training step are, each as a ratio to softmax.
+
+    make bench                                  # all lengths, a few minutes
+    make bench BENCH_ARGS="--lengths 200 1000"  # some
+
+Every time is the best of several, taken in turns within one run, because a machine's speed drifts.
+Run it while nothing else runs. Writes results/benchmarks/attention.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from linrec import ops
+from linrec.backbones import ModelConfig, build
+from linrec.losses import full_softmax
+
+ROOT = Path(__file__).parents[1]
+HEADS, WIDTH, EVENTS = 8, 16, 12_800  # d 128; as many events at each length
+ITEMS = 3_416  # the catalogue of ML-1M
+
+
+def main() -> None:
+    asked = _arguments()
+    torch.set_num_threads(asked.threads)
+    rows = []
+    for length in asked.lengths:
+        for what, jobs in (("attention", attention(length)), ("training step", steps(length))):
+            best = in_turns(jobs, asked.repeats)
+            rows += [
+                {"what": what, "length": length, "mechanism": name, "ms": round(1e3 * best[name], 2),
+                 "softmax_is": round(best["softmax"] / best[name], 2)}
+                for name in jobs
+            ]  # fmt: skip
+            for row in rows[-len(jobs) :]:
+                print(
+                    f"{row['what']:<14} N {length:>6}  {row['mechanism']:<20} {row['ms']:>9.1f} ms"
+                    f"  {row['softmax_is']:>6.2f} x as fast as softmax"
+                )
+    outcome = {"command": "make bench", "threads": asked.threads, **_surroundings(), "rows": rows}
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    asked.out.write_text(json.dumps(outcome, indent=1) + "\n")
+    print(f"wrote {asked.out}")
+
+
+def attention(length: int) -> dict[str, Callable[[], None]]:
+    """Causal attention, forward and backward."""
+    batch = max(1, EVENTS // length)
+    q, k, v = (torch.randn(batch, HEADS, length, WIDTH, requires_grad=True) for _ in range(3))
+    decay = torch.full((HEADS,), -0.1, requires_grad=True)
+
+    def job(name: str) -> Callable[[], None]:
+        given = decay if ops.takes_decay(name) else None
+        return lambda: _backward(ops.attend(name, q, k, v, causal=True, decay=given).sum())
+
+    return {name: job(name) for name in ops.MECHANISMS}
+
+
+def steps(length: int) -> dict[str, Callable[[], None]]:
+    """One step of SASRec on whole windows of this length: forward, loss, backward, Adam."""
+    rng = np.random.default_rng(0)
+    shape = (max(1, EVENTS // length), length)
+    items, targets = (torch.from_numpy(rng.integers(1, ITEMS + 1, shape)) for _ in range(2))
+    keep = torch.ones(shape, dtype=torch.bool)
+
+    def job(name: str) -> Callable[[], None]:
+        model = build(ModelConfig(attention=name), ITEMS)
+        optimizer = torch.optim.Adam(model.parameters(), fused=True)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            _backward(full_softmax(model(items, keep), model.item_vectors(), targets))
+            optimizer.step()
+
+        return step
+
+    return {name: job(name) for name in ("softmax", "linrec", "linrec-decay")}
+
+
+def in_turns(jobs: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
+    best = dict.fromkeys(jobs, float("inf"))
+    for _ in range(repeats + 1):  # the first round warms up, and can only be beaten
+        for name, job in jobs.items():
+            began = time.perf_counter()
+            job()
+            best[name] = min(best[name], time.perf_counter() - began)
+    return best
+
+
+def _backward(loss: Tensor) -> None:
+    loss.backward()  # type: ignore[no-untyped-call]
+
+
+def _surroundings() -> dict[str, Any]:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {
+        "commit": commit.stdout.strip(),
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "machine": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
+        "torch": torch.__version__,
+    }
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--lengths", type=int, nargs="+", default=[200, 1000, 4000])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--out", type=Path, default=ROOT / "results/benchmarks/attention.json")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
