@@ -40,14 +40,19 @@ def main() -> None:
         for what, jobs in (("attention", attention(length)), ("training step", steps(length))):
             best = in_turns(jobs, asked.repeats)
             rows += [
-                {"what": what, "length": length, "mechanism": name, "ms": round(1e3 * best[name], 2),
-                 "softmax_is": round(best["softmax"] / best[name], 2)}
+                {
+                    "what": what,
+                    "length": length,
+                    "mechanism": name,
+                    "ms": round(1e3 * best[name], 2),
+                    "times_softmax": round(best["softmax"] / best[name], 2),
+                }
                 for name in jobs
-            ]  # fmt: skip
+            ]
             for row in rows[-len(jobs) :]:
                 print(
                     f"{row['what']:<14} N {length:>6}  {row['mechanism']:<20} {row['ms']:>9.1f} ms"
-                    f"  {row['softmax_is']:>6.2f} x as fast as softmax"
+                    f"  {row['times_softmax']:>6.2f} x as fast as softmax"
                 )
     outcome = {"command": "make bench", "threads": asked.threads, **_surroundings(), "rows": rows}
     asked.out.parent.mkdir(parents=True, exist_ok=True)

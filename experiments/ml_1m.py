@@ -86,7 +86,10 @@ def command(name: str) -> str:
     flags = " ".join(
         f"--{setting.replace('_', '-')} {value}" for setting, value in RUNS[name].items()
     )
-    return f"linrec train runs/data-ml-1m --out runs/{name} --recipe {RECIPE} --patience {PATIENCE} {flags}"
+    return (
+        f"linrec train runs/data-ml-1m --out runs/{name} "
+        f"--recipe {RECIPE} --patience {PATIENCE} {flags}"
+    )
 
 
 def outcomes() -> list[dict[str, Any]]:

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from tests.training.cases import FIRST_USER, N_ITEMS, SMALL, cycle_events, cycle_items
-from tests.training.fixtures import dataset, run, store, trained
 
 import linrec
 from linrec.data.store import SequenceStore
 from linrec.recommender import Recommender
 from linrec.types import InputError
+from tests.training.cases import FIRST_USER, N_ITEMS, SMALL, cycle_events, cycle_items
+from tests.training.fixtures import dataset, run, store, trained
 
 __all__ = ["dataset", "run", "store", "trained"]
 

@@ -13,11 +13,11 @@ import polars as pl
 import pytest
 import safetensors.torch
 import torch
-from tests.training.cases import SMALL, contents
-from tests.training.fixtures import dataset, run, store, trained
 
 from linrec.recommender import Recommender, load
 from linrec.types import InputError
+from tests.training.cases import SMALL, contents
+from tests.training.fixtures import dataset, run, store, trained
 
 __all__ = ["dataset", "run", "store", "trained"]
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+
 from tests.training.fixtures import dataset, run, store, trained
 
 __all__ = ["dataset", "linrec", "refused", "run", "store", "trained"]

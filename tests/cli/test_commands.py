@@ -11,10 +11,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.cli.conftest import Command
-from tests.training.cases import FIRST_USER, N_USERS, SMALL, contents, cycle_events
 
 from linrec.recommender import Recommender, load
+from tests.cli.conftest import Command
+from tests.training.cases import FIRST_USER, N_USERS, SMALL, contents, cycle_events
 
 COMMANDS = (
     *("prepare", "describe", "train", "recipes", "evaluate", "compare", "recommend", "demo"),

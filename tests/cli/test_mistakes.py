@@ -8,10 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Command, Refused
-from tests.training.cases import SMALL, contents, cycle, cycle_events
 
 from linrec.recommender import Recommender
+from tests.cli.conftest import Command, Refused
+from tests.training.cases import SMALL, contents, cycle, cycle_events
 
 NOWHERE = "no/such/place"
 

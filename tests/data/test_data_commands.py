@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import typer
-from tests.data.conftest import Write
 from typer.testing import CliRunner
 
 from linrec.cli.describe import describe
 from linrec.cli.prepare import feature_kinds, prepare
 from linrec.types import InputError
+from tests.data.conftest import Write
 
 LOG = "who,item,time,stars\na,x,1,5\na,y,1,4\nb,x,2,3\na,z,3,1\n"
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.data.conftest import Write
 
 from linrec.data.prepare import prepare
 from linrec.data.store import SequenceStore
 from linrec.types import InputError
+from tests.data.conftest import Write
 
 EVENTS = pl.DataFrame({"user": [1, 1, 2], "item_id": [10, 20, 30], "time": [1, 2, 3]})
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.data.conftest import Write
 
 import linrec
 from linrec.data.options import PrepareOptions
 from linrec.data.prepare import prepare
 from linrec.data.store import SequenceStore
 from linrec.types import InputError
+from tests.data.conftest import Write
 
 LOG = pl.DataFrame(
     {

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.data.conftest import Write
 
 from linrec.data.events import read_events
 from linrec.data.options import PrepareOptions
 from linrec.data.readers import READERS
 from linrec.types import InputError
+from tests.data.conftest import Write
 
 EVENTS = [(1, 7, 10.0), (1, 8, 20.0), (2, 7, 15.0), (1, 9, 20.5)]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.data.conftest import Write
 
 from linrec.data.values import Column, ids, numbers, times
 from linrec.types import InputError
+from tests.data.conftest import Write
 
 NOON = 1_717_156_800.0  # 2024-05-31T12:00:00Z
 MIDNIGHT = NOON - 12 * 3600

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.ops.cases import LINEAR, Case, assert_close, attend, decay_of, random_case
 from torch import Tensor
 
 from linrec import ops
 from linrec.types import InputError
+from tests.ops.cases import LINEAR, Case, assert_close, attend, decay_of, random_case
 
 EITHER_WAY = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 FACTORED = [name for name in LINEAR if name != "linrec-decay"]

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.ops.cases import Case, assert_close, attend, random_case, values_and_grads
 
 from linrec import ops
 from linrec.ops.mechanism import EPSILON
+from tests.ops.cases import Case, assert_close, attend, random_case, values_and_grads
 
 EITHER_WAY = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 PADDINGS = pytest.mark.parametrize("padding", ["none", "end", "start", "random"])

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+
+from linrec import ops
 from tests.ops.cases import (
     assert_same_values_and_grads,
     attend,
@@ -13,8 +15,6 @@ from tests.ops.cases import (
     random_case,
     values_and_grads,
 )
-
-from linrec import ops
 
 EVERY_MECHANISM = pytest.mark.parametrize("mechanism", list(ops.MECHANISMS))
 EITHER_WAY = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.ops.cases import LINEAR, attend, random_case, resume, start
 
 from linrec import ops
 from linrec.types import InputError
+from tests.ops.cases import LINEAR, attend, random_case, resume, start
 
 CASE = random_case(5, batch=2, heads=2, width=4, dtype=torch.float32)
 Q, K, V = CASE.q, CASE.k, CASE.v

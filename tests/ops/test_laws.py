@@ -9,6 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+
+from linrec import ops
 from tests.ops.cases import (
     LINEAR,
     Case,
@@ -19,9 +22,6 @@ from tests.ops.cases import (
     resume,
     start,
 )
-from torch import Tensor
-
-from linrec import ops
 
 EVERY_MECHANISM = pytest.mark.parametrize("mechanism", list(ops.MECHANISMS))
 EVERY_LINEAR = pytest.mark.parametrize("mechanism", LINEAR)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.ops.cases import LINEAR, Padding, attend, random_case, values_and_grads
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from linrec import ops
+from tests.ops.cases import LINEAR, Padding, attend, random_case, values_and_grads
 
 EITHER_WAY = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 

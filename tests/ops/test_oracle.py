@@ -7,6 +7,8 @@ from functools import partial
 
 import pytest
 import torch
+
+from linrec import ops
 from tests.ops.cases import (
     LENGTHS,
     Padding,
@@ -16,8 +18,6 @@ from tests.ops.cases import (
     random_case,
     values_and_grads,
 )
-
-from linrec import ops
 
 EVERY_FORM = pytest.mark.parametrize(
     ("mechanism", "causal"),

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+
 from tests.training.fixtures import dataset, run, store, trained
 
 __all__ = ["ctrl_c", "dataset", "run", "store", "trained"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.training.cases import SMALL, cycle
 
 from linrec.data.store import SequenceStore
 from linrec.recommender import Recommender, load
+from tests.training.cases import SMALL, cycle
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from tests.training.cases import SMALL, Recorder, cycle
 
 from linrec.backbones import Backbone
 from linrec.data.prepare import prepare
@@ -15,6 +14,7 @@ from linrec.recommender import Recommender
 from linrec.training import loop
 from linrec.training.config import SETTINGS
 from linrec.types import InputError
+from tests.training.cases import SMALL, Recorder, cycle
 
 Weights = dict[str, torch.Tensor]
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.training.cases import SMALL, Recorder, contents, cycle, digest, history_without_times
 
 from linrec.data.store import SequenceStore
 from linrec.recommender import Recommender, load
@@ -19,6 +18,7 @@ from linrec.training import loop
 from linrec.training.checkpoint import CHECKPOINT
 from linrec.training.watch import Watch
 from linrec.types import InputError
+from tests.training.cases import SMALL, Recorder, contents, cycle, digest, history_without_times
 
 SETTINGS = SMALL | {"epochs": 3, "dropout": 0.2, "batch_tokens": 64}
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.training.cases import SMALL
 
 from linrec.cli.train import _with_tensorboard
 from linrec.recommender import Recommender
 from linrec.training.history import write_history
 from linrec.training.watch import ConsoleWatch, TensorBoardWatch, Watch
+from tests.training.cases import SMALL
 
 ROW = {
     "epoch": 3,

@@ -33,7 +33,7 @@ class RankOptions:
     hide_seen: bool = True  # full ranking only; sampled protocols never hide
     ks: tuple[int, ...] = ()  # lengths of the lists whose items are counted (full ranking only)
     max_scores: int = 16_000_000  # users x items at a time: 64 MB in float32
-    max_tokens: int = 65_536  # users x longest history at a time
+    max_tokens: int = 16_384  # users x longest history at a time
     reads: int | None = None  # events of a history the scorer reads, if it does not read all
     progress: Progress | None = None
 

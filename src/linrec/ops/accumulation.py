@@ -68,7 +68,7 @@ class Past:
             self._weigh(clock.rate[:, None], ticks, before)
 
     def _weigh(self, rate: Tensor, ticks: Tensor, before: Tensor) -> None:
-        """ticks: [..., C, 1 | D], before: [..., 1, 1 | D], the tick at which the last chunk ended."""
+        """ticks: [..., C, 1 | D]; before: [..., 1, 1 | D], the tick that ended the last chunk."""
         ago = ticks[..., :, None, :] - ticks[..., None, :, :]  # [..., C, C, 1 | D]
         # masked before exp: a future event's exponent is positive and may overflow
         ago = ago.masked_fill(~self.past[..., None], 0.0)
@@ -117,7 +117,7 @@ class Past:
         q, k: [B, H, N, D], v: [B, H, N, E], initial: [B, H, D, E] -> [B, H, N, E], [B, H, D, E].
         """
         q, k, v = self.chunked(q), self.chunked(k), self.chunked(v)
-        if self.within.dim() > 5:  # noqa: SIM108 - the two cases differ in shape, not in value
+        if self.within.dim() > 5:
             scores = torch.einsum("...id,...ijd,...jd->...ij", q, self.within, k)
         else:
             scores = (q @ k.mT) * self.within

@@ -36,8 +36,8 @@ def padded_at_the_end(keep: Tensor) -> bool:
 class LinearMechanism:
     """A feature map for queries, one for keys, a normaliser and a decay.
 
-    The output at t is normalise(query(q_t)) . sum over m of w_tm key(k_m) v_m^T. Subclasses say what
-    the two maps and the normaliser are; bidirectional, causal and one-step forms follow.
+    The output at t is normalise(query(q_t)) . sum over m of w_tm key(k_m) v_m^T. Subclasses say
+    what the two maps and the normaliser are; bidirectional, causal and one-step forms follow.
     """
 
     takes_decay: ClassVar[bool] = False
@@ -107,6 +107,12 @@ class LinearMechanism:
         return self.resume(q, k, v, None, decay, state)
 
     def factors(self, q: Tensor, k: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Q_rho and K_rho of the bidirectional form."""
+        if self.takes_decay:
+            raise InputError(
+                "a decay weighs each pair of events by their distance, so B' is no product of two "
+                "factors; ask attention_matrix for B', or factors of linrec, the form without decay"
+            )
         query, (key, _) = self.query(q), self.keys(k, keep, None)
         column, count = self._totals(key, keep)
         if self.normalises == "rows":
@@ -147,7 +153,7 @@ class LinearMechanism:
         if peak is None:
             past = self._past(key, keep, decay, steady)
         else:
-            # sums of exp(k - peak) shrink by exp(old peak - new peak): a clock that each feature has
+            # sums of exp(k - peak) shrink by exp(old peak - new peak): each feature has a clock
             first = None if state is None or state.peak is None else state.peak[:, :, None]
             minus = -torch.ones(1, 1, 1, device=key.device, dtype=key.dtype)
             past = Past(key.shape[2], Clock(minus, peak, first), key)
