@@ -60,7 +60,8 @@ class Recommendations:
     """What to show to whom, best first, in the caller's own ids.
 
     `table` has one row a recommendation: user (or the row number of a given history), rank
-    (from 1), item, score, and title where the items file had one.
+    (from 1), item, score, source ("model", or "popularity" for who has no known item), and title
+    where the items file had one.
     """
 
     table: pl.DataFrame

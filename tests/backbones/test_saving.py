@@ -177,4 +177,6 @@ def test_nothing_in_the_library_can_unpickle() -> None:
     allowed = re.compile(r"allow_pickle=False|[Nn]o pickle")
     for path in SOURCE.rglob("*.py"):
         text = allowed.sub("", path.read_text(encoding="utf-8"))
-        assert not re.search(r"pickle|torch\.load|joblib|\bmarshal\b|shelve", text), path
+        assert not re.search(
+            r"pickle|(?<!safetensors\.)torch\.load|joblib|\bmarshal\b|shelve", text
+        ), path

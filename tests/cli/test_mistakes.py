@@ -35,7 +35,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (["train", "."], "Missing option '--out'"),
         (["trian"], "No such command 'trian'"),
         (["train", ".", "--out", "run", "--speed", "9"], "No such option: --speed"),
-        (["train", ".", "--out", "run", "--epochs", "ten"], "'ten' is not a valid int"),
+        (["train", ".", "--out", "run", "--epochs", "ten"], "Invalid value for '--epochs'"),
         (["demo", "--users", "3"], "Invalid value for '--users'"),
         (["recommend", NOWHERE, "--all", "-k", "0"], "Invalid value for '-k'"),
     ],

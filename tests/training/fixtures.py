@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,23 @@ from linrec.recommender import Recommender, load
 from tests.training.cases import SMALL, cycle
 
 
+@cache  # a fixture that several modules import is a fixture of each
+def _dataset(base: Path) -> Path:
+    store = cycle(base / "cycle" / "data")
+    assert store.path is not None
+    return store.path
+
+
+@cache
+def _run(base: Path) -> Path:
+    Recommender(**SMALL).fit(str(_dataset(base)), base / "cycle" / "run")
+    return base / "cycle" / "run"
+
+
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of `linrec prepare`."""
-    store = cycle(tmp_path_factory.mktemp("cycle") / "data")
-    assert store.path is not None
-    return store.path
+    return _dataset(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")
@@ -25,11 +37,9 @@ def store(dataset: Path) -> SequenceStore:
 
 
 @pytest.fixture(scope="session")
-def run(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained run of it; copy it before you change it."""
-    place = tmp_path_factory.mktemp("runs") / "run"
-    Recommender(**SMALL).fit(str(dataset), place)
-    return place
+    return _run(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")

@@ -61,12 +61,9 @@ def main() -> None:
     except InputError as error:
         _fail(str(error))
     except _UsageError as error:
-        told = error.format_message()  # empty where it has shown the help instead
-        _fail(
-            f"{told} Try `{error.ctx.command_path if error.ctx else 'linrec'} --help`."
-            if told
-            else ""
-        )
+        told = error.format_message().rstrip(".")  # empty where it has shown the help instead
+        asked = error.ctx.command_path if error.ctx else "linrec"
+        _fail(f"{told}; try `{asked} --help`" if told else "")
     except OSError as error:  # nothing a traceback would help with
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}; check the place and run it again")
