@@ -88,7 +88,8 @@ def bucketed(lengths: IntArray, tokens: int, rng: np.random.Generator) -> list[I
     batches, begin = [], 0
     while begin < len(order):
         # the largest end such that (end - begin) * longest so far fits; at least one row goes in
-        sizes = longest[begin:] * np.arange(1, len(order) - begin + 1)
+        some = longest[begin : begin + tokens]  # no batch has more rows than tokens
+        sizes = some * np.arange(1, len(some) + 1)
         end = begin + max(1, int(np.searchsorted(sizes, tokens, side="right")))
         batches.append(order[begin:end])
         begin = end

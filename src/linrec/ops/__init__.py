@@ -50,7 +50,7 @@ MECHANISMS: dict[str, LinearMechanism | Softmax] = {
 }
 
 # a finite-difference check of the decay's gradient at g = 1 steps just past zero
-_DECAY_SLACK = 1e-3
+_DECAY_SLACK = 1e-5
 
 
 def attend(
@@ -67,6 +67,8 @@ def attend(
     found = _find(mechanism)
     _check_shapes(q, k, v, keep)
     rate = _check_decay(mechanism, decay, q)
+    if not q.shape[2]:
+        return torch.zeros_like(v)
     if isinstance(found, Softmax):
         out = found.attend(q, k, v, keep, causal, rate)
     else:
@@ -106,8 +108,10 @@ def factors(
 
 
 def start(mechanism: str, batch: int, heads: int, width: int, **dtype_device: Any) -> State:
-    """The state of users without a past."""
-    return _with_state(mechanism).start(batch, heads, width, **dtype_device)
+    """The state of users without a past; its sums are float32 or wider."""
+    dtype = dtype_device.pop("dtype", None) or torch.get_default_dtype()
+    wide = torch.promote_types(dtype, torch.float32)
+    return _with_state(mechanism).start(batch, heads, width, dtype=wide, **dtype_device)
 
 
 def step(
@@ -133,6 +137,8 @@ def resume(
     found = _with_state(mechanism)
     _check_shapes(q, k, v, keep)
     rate = _check_decay(mechanism, decay, q)
+    if not q.shape[2]:
+        return torch.zeros_like(v), state
     with torch.autocast(q.device.type, enabled=False):
         wide_q, wide_k, wide_v = (x.to(state.memory.dtype) for x in (q, k, v))
         out, state = found.resume(wide_q, wide_k, wide_v, keep, rate, state)
