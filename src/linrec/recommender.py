@@ -67,8 +67,6 @@ class Recommender:
         self._store: SequenceStore | None = None
         self._dataset: dict[str, Any] = {}
 
-    # ---------------------------------------------------------------- training
-
     def fit(
         self,
         data: Data,
@@ -96,9 +94,8 @@ class Recommender:
         torch.manual_seed(self.config.training.seed)
         model = build(self.config.model, store.n_items)
         trainer = Trainer(model, store, split, self.config, watch or Watch())
-        if (
-            folder is not None
-        ):  # nothing is written or replaced before all that was asked for can be
+        # only now: nothing is written or replaced before all that was asked for can be
+        if folder is not None:
             self._open_run(folder, store, resume=resume, overwrite=overwrite)
         self.trained = trainer.run(folder, resume=resume)
         self._model, self._store, self._dataset = model.cpu(), store, _dataset(store)
@@ -142,8 +139,6 @@ class Recommender:
             training=asdict(self.config.training), n_items=store.n_items, dataset=_dataset(store),
         )  # fmt: skip
 
-    # -------------------------------------------------------------- evaluation
-
     def evaluate(self, data: Data | None = None, **options: Any) -> Evaluation:
         """Figures on the held-out events; options are those of `EvaluationOptions`."""
         return self.evaluate_users(data, **options)[0]
@@ -161,8 +156,6 @@ class Recommender:
         chosen = EvaluationOptions(reads=self.config.model.max_length, **options)
         split = leave_one_out(store.sequences())
         return evaluate_scorer(model_scorer(model), store, split, chosen)
-
-    # --------------------------------------------------------- recommendations
 
     def recommend(
         self,
@@ -241,8 +234,6 @@ class Recommender:
         counts = self.catalogue.table["events"].to_numpy()
         return torch.from_numpy(np.concatenate([[-np.inf], counts])).float()
 
-    # ------------------------------------------------------------ save and load
-
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a run folder: weights, config, items; in one step."""
         folder, model = Path(path), self.model
@@ -271,8 +262,6 @@ class Recommender:
         found._model, found._catalogue = read_model(folder, description), catalogue
         found._dataset = description.dataset
         return found
-
-    # ------------------------------------------------------------------- parts
 
     @property
     def model(self) -> Backbone:

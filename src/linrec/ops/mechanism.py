@@ -183,7 +183,10 @@ class LinearMechanism:
         return count, count[:, :, -1, 0].expand(key.shape[:2])
 
     def _past(self, key: Tensor, keep: Tensor | None, decay: Tensor | None, steady: bool) -> Past:
-        """steady: every position may count as one tick, because padding meets no memory."""
+        """steady: every position may count as one tick, because padding meets no memory.
+
+        The sums at the end have then aged by padding too, and are not to be resumed from.
+        """
         if decay is None:
             return Past(key.shape[2], None, key)
         rate = decay.to(key.dtype)[:, None, None]
