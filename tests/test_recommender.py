@@ -229,7 +229,7 @@ def test_the_rank_is_the_place_in_the_list(
     trained: Recommender, store: SequenceStore, part: str, hide_seen: bool
 ) -> None:
     """Metrics and users see one ranking."""
-    _, ranks = trained.evaluate_users(part=part, hide_seen=hide_seen)
+    _, ranks = trained.evaluate_users(split=part, hide_seen=hide_seen)
     known = {"test": -1, "valid": -2}[part]
     histories = [history(store, user)[:known] for user in ranks["user"]]
     assert [len(row) for row in histories] == ranks["history_length"].to_list()

@@ -85,7 +85,7 @@ def test_constant_and_perfect_models_under_full_ranking(case) -> None:
 
 @pytest.mark.parametrize("protocol", ["full", "pop100", "uni100"])
 def test_it_goes_through_json_unchanged(case, protocol) -> None:
-    evaluation, _ = evaluate(*case, EvaluationOptions(protocol=protocol, part="valid"))
+    evaluation, _ = evaluate(*case, EvaluationOptions(protocol=protocol, split="valid"))
     assert Evaluation.from_json(evaluation.to_json()) == evaluation
     assert json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))["protocol"] == protocol
     assert set(evaluation.floors) == set(FLOORS)
@@ -159,7 +159,7 @@ def test_a_cut_beyond_the_catalogue_is_said(make_store) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"ks": ()}, {"ks": (0,)}, {"protocol": "pop10"}, {"part": "train"}, {"seed": -1}]
+    "wrong", [{"ks": ()}, {"ks": (0,)}, {"protocol": "pop10"}, {"split": "train"}, {"seed": -1}]
 )
 def test_wrong_options_are_refused_at_birth(wrong) -> None:
     with pytest.raises(InputError):
@@ -201,7 +201,7 @@ def test_every_option_changes_the_figures(case) -> None:
 
     base = figures()
     for change in (
-        {"protocol": "uni100"}, {"part": "valid"}, {"ks": (3,)}, {"hide_seen": False},
+        {"protocol": "uni100"}, {"split": "valid"}, {"ks": (3,)}, {"hide_seen": False},
         {"seed": 1}, {"floors": False},
     ):  # fmt: skip
         assert figures(**change) != base

@@ -57,7 +57,7 @@ for _verb in (prepare, describe, train, recipes, evaluate, compare, recommend, d
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(prog_name="linrec", standalone_mode=False))
     except InputError as error:
         _fail(str(error))
     except _UsageError as error:

@@ -46,7 +46,7 @@ def compare(
     for run in (run_a, run_b):
         saved = run / RESULTS / f"{name}.parquet"
         if not saved.exists():
-            options = {"protocol": protocol, "part": split, "seed": seed}
+            options = {"protocol": protocol, "split": split, "seed": seed}
             evaluate_and_save(load(run), run, console, hide_seen=not keep_seen, **options)
         found.append(load_ranks(saved))
     comparison = compare_ranks(found[0], found[1])

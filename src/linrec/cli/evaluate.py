@@ -50,7 +50,7 @@ def evaluate(
 
     from linrec.recommender import load
 
-    options = {"protocol": protocol, "part": split, "seed": seed, "hide_seen": not keep_seen}
+    options = {"protocol": protocol, "split": split, "seed": seed, "hide_seen": not keep_seen}
     if k:
         options["ks"] = tuple(k)
     console = Console(quiet=json)

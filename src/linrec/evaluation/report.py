@@ -25,7 +25,7 @@ class EvaluationOptions:
     """What to measure, and under which protocol."""
 
     protocol: Protocol = "full"
-    part: Part = "test"
+    split: Part = "test"
     ks: tuple[int, ...] = (5, 10, 20)
     hide_seen: bool = True  # full ranking only; sampled protocols never hide
     seed: int = 0  # draws the negatives and the bootstrap
@@ -35,8 +35,8 @@ class EvaluationOptions:
 
     def __post_init__(self) -> None:
         check_protocol(self.protocol)
-        if self.part not in ("valid", "test"):
-            raise InputError(f"unknown split {self.part!r}; choose valid or test")
+        if self.split not in ("valid", "test"):
+            raise InputError(f"unknown split {self.split!r}; choose valid or test")
         if not self.ks or min(self.ks) < 1:
             raise InputError(f"the cuts k must be positive integers, not {list(self.ks)}")
         if self.seed < 0:
@@ -117,13 +117,13 @@ def evaluate(
     (0 = best).
     """
     options = options or EvaluationOptions()
-    holdout = split.part(options.part)
+    holdout = split.part(options.split)
     popularity = item_counts(split.train, store.n_items)
     ranking = rank_targets(scorer, store, holdout, options.protocol, _rank_options(options))
     listed = list_figures(ranking.recommended, popularity)
     evaluation = Evaluation(
         protocol=options.protocol,
-        split=options.part,
+        split=options.split,
         seed=options.seed,
         hide_seen=options.hide_seen and options.protocol == "full",
         ks=options.ks,
@@ -159,7 +159,7 @@ def _floors(
     figures = {}
     for name, floor in FLOORS.items():
         scorer = floor(split.train, store.n_items)
-        found = rank_targets(scorer, store, split.part(options.part), options.protocol, bounds)
+        found = rank_targets(scorer, store, split.part(options.split), options.protocol, bounds)
         listed = list_figures(found.recommended, popularity)
         figures[name] = means(found.ranks, options.ks) | listed
     return figures
@@ -167,7 +167,7 @@ def _floors(
 
 def _rank_options(options: EvaluationOptions) -> RankOptions:
     return RankOptions(
-        part=options.part,
+        part=options.split,
         seed=options.seed,
         hide_seen=options.hide_seen,
         ks=options.ks,
