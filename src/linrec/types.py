@@ -14,19 +14,6 @@ PAD = 0
 """The item index of "no event here"; real items count from 1."""
 
 
-ATTENTIONS = (
-    "softmax",
-    "linrec",
-    "linrec-decay",
-    "linrec-rowwise",
-    "linear-transformer",
-    "efficient",
-    "linrec-without-norm",
-    "linrec-without-elu",
-)
-"""The names in `linrec.ops.MECHANISMS`, for whoever only names them and need not wait for torch."""
-
-
 class InputError(ValueError):
     """Something the caller gave is wrong: one sentence that names what, where and the remedy.
 

@@ -56,7 +56,7 @@ assert not heavy, heavy
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert "linear-transformer" in ended.stdout  # the settings are flags of `train`
+    assert "linrec-decay" in ended.stdout  # the settings are flags of `train`
     assert "linrec 0." in ended.stdout
 
 

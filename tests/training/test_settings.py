@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from linrec.ops import MECHANISMS
 from linrec.recommender import Recommender
 from linrec.training.config import RunConfig, parse, recipe, recipes
-from linrec.types import ATTENTIONS, InputError
-
-
-def test_the_names_known_without_torch_are_the_mechanisms() -> None:
-    assert tuple(MECHANISMS) == ATTENTIONS
+from linrec.types import InputError
 
 
 def test_shipped_recipes_are_whole() -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, ValidationError
 
-from linrec.types import ATTENTIONS, InputError
+from linrec.types import InputError
 
 
 def described(default: Any, help: str) -> Any:
@@ -23,7 +23,9 @@ class ModelConfig:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     backbone: str = described("sasrec", "The Transformer around the attention.")
-    attention: str = described("linrec-decay", "The mechanism: " + ", ".join(ATTENTIONS) + ".")
+    attention: str = described(
+        "linrec-decay", "The mechanism: softmax, linrec, linrec-decay or any other of linrec.ops."
+    )
     objective: Literal["all-positions", "last-position"] = described(
         "all-positions", "Train every position at once (causal), or the last one of each prefix."
     )
@@ -41,10 +43,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.max_length == 0:  # a flag cannot say None
             object.__setattr__(self, "max_length", None)
-        if self.attention not in ATTENTIONS:
-            raise InputError(
-                f"unknown attention {self.attention!r}; choose from {', '.join(ATTENTIONS)}"
-            )
+        from linrec.ops import find  # here, so that the settings can be listed without torch
+
+        find(self.attention)
         for name in ("width", "heads", "layers", "inner", "positions"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")

@@ -31,6 +31,7 @@ __all__ = [
     "attend",
     "attention_matrix",
     "factors",
+    "find",
     "has_state",
     "resume",
     "start",
@@ -64,7 +65,7 @@ def attend(
     decay: Tensor | None = None,
 ) -> Tensor:
     """Let each event see every kept event, or with `causal` those up to itself. -> [B, H, N, D]"""
-    found = _find(mechanism)
+    found = find(mechanism)
     _check_shapes(q, k, v, keep)
     rate = _check_decay(mechanism, decay, q)
     if not q.shape[2]:
@@ -95,7 +96,7 @@ def factors(
     mechanism: str, q: Tensor, k: Tensor, *, keep: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """(Q_rho, K_rho), each [B, H, N, D], with Q_rho K_rho^T = B' of the bidirectional form."""
-    found = _find(mechanism)
+    found = find(mechanism)
     if isinstance(found, Softmax):
         raise InputError(
             "softmax does not factor into Q_rho and K_rho; ask attention_matrix, or factors of a "
@@ -147,21 +148,22 @@ def resume(
 
 
 def has_state(mechanism: str) -> bool:
-    return not isinstance(_find(mechanism), Softmax)
+    return not isinstance(find(mechanism), Softmax)
 
 
 def takes_decay(mechanism: str) -> bool:
-    return _find(mechanism).takes_decay
+    return find(mechanism).takes_decay
 
 
-def _find(mechanism: str) -> LinearMechanism | Softmax:
+def find(mechanism: str) -> LinearMechanism | Softmax:
+    """The mechanism of that name."""
     if mechanism not in MECHANISMS:
         raise InputError(f"unknown attention {mechanism!r}; choose from {', '.join(MECHANISMS)}")
     return MECHANISMS[mechanism]
 
 
 def _with_state(mechanism: str) -> LinearMechanism:
-    found = _find(mechanism)
+    found = find(mechanism)
     if isinstance(found, Softmax):
         raise no_state(mechanism)
     return found
