@@ -11,23 +11,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import subprocess
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.surroundings import ROOT, surroundings
 from linrec import ops
 from linrec.backbones import ModelConfig, build
 from linrec.losses import full_softmax
 
-ROOT = Path(__file__).parents[1]
 HEADS, WIDTH, EVENTS = 8, 16, 12_800  # d 128; as many events at each length
 ITEMS = 3_416  # the catalogue of ML-1M
 
@@ -54,7 +50,7 @@ def main() -> None:
                     f"{row['what']:<14} N {length:>6}  {row['mechanism']:<20} {row['ms']:>9.1f} ms"
                     f"  {row['times_softmax']:>6.2f} x as fast as softmax"
                 )
-    outcome = {"command": "make bench", "threads": asked.threads, **_surroundings(), "rows": rows}
+    outcome = {"command": "make bench", **surroundings(), "rows": rows}
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(json.dumps(outcome, indent=1) + "\n")
     print(f"wrote {asked.out}")
@@ -106,22 +102,6 @@ def in_turns(jobs: dict[str, Callable[[], None]], repeats: int) -> dict[str, flo
 
 def _backward(loss: Tensor) -> None:
     loss.backward()  # type: ignore[no-untyped-call]
-
-
-def _surroundings() -> dict[str, Any]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return {
-        "commit": commit.stdout.strip(),
-        "date": datetime.now(timezone.utc).date().isoformat(),
-        "machine": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
-        "torch": torch.__version__,
-    }
 
 
 def _arguments() -> argparse.Namespace:

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import subprocess
 from dataclasses import asdict
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import linrec
+from benchmarks.surroundings import ROOT, commit, surroundings
 from linrec.training.history import Row
 from linrec.training.watch import ConsoleWatch
 
-ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "ml-1m"
 RECIPE = "paper-ml-1m"
 WHOLE = {"max_length": 0, "positions": 256}
@@ -57,7 +54,7 @@ def prepared(events: Path, place: Path) -> linrec.SequenceStore:
     return linrec.prepare(events, place, min_item_events=5)
 
 
-def run(name: str, data: linrec.SequenceStore, folder: Path, commit: str) -> dict[str, Any]:
+def run(name: str, data: linrec.SequenceStore, folder: Path, trained_with: str) -> dict[str, Any]:
     recommender = linrec.Recommender(recipe=RECIPE, patience=PATIENCE, **RUNS[name])
     recommender.fit(data, folder, resume=folder.exists(), watch=ConsoleWatch())
     assert recommender.trained is not None
@@ -70,9 +67,8 @@ def run(name: str, data: linrec.SequenceStore, folder: Path, commit: str) -> dic
         "seed": recommender.config.training.seed,
         "config": asdict(recommender.config),
         "linrec": linrec.__version__,
-        "commit": commit,
-        "date": datetime.now(timezone.utc).date().isoformat(),
-        "machine": f"{platform.machine()}, one CPU thread",
+        **surroundings(),
+        "commit": trained_with,
         "epochs": progress.epoch,
         "best_epoch": progress.best_epoch,
         "history": [_without_time(row) for row in progress.history],
@@ -144,17 +140,6 @@ def _without_time(row: Row) -> Row:
     return {name: round(value, 6) for name, value in row.items() if not name.endswith("seconds")}
 
 
-def _commit() -> str:
-    asked = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return asked.stdout.strip() or "unknown"
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -164,7 +149,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--runs", type=Path, default=ROOT / "runs", help="where run folders go")
     parser.add_argument("--only", nargs="*", choices=list(RUNS), help="just these runs")
-    parser.add_argument("--commit", default=_commit(), help="the commit the runs were trained with")
+    parser.add_argument("--commit", default=commit(), help="the commit the runs were trained with")
     parser.add_argument("--render", action="store_true", help="only write the tables")
     return parser.parse_args()
 

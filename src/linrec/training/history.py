@@ -44,10 +44,18 @@ def learning_curve(rows: list[Row]) -> bytes:
     right.set_ylabel("validation NDCG@10", color="tab:blue")
     best = max(range(len(rows)), key=lambda index: quality[index])
     right.plot(epochs[best], quality[best], "o", color="tab:orange")
+    # towards the middle: at the right edge the label would run over the axis
+    side, shift = ("left", 8) if best < len(rows) / 2 else ("right", -8)
     right.annotate(
-        f"best {quality[best]:.4f}", (epochs[best], quality[best]), xytext=(0, -14),
-        textcoords="offset points", ha="center", color="tab:orange",
-    )  # fmt: skip
+        f"best {quality[best]:.4f}",
+        (epochs[best], quality[best]),
+        xytext=(shift, 2),
+        textcoords="offset points",
+        ha=side,
+        va="bottom",
+        color="tab:orange",
+    )
+    right.margins(y=0.12)
     image = io.BytesIO()
     FigureCanvasAgg(figure).print_png(image)  # type: ignore[no-untyped-call]
     return image.getvalue()
