@@ -31,7 +31,7 @@ def demo(
 
     \b
       linrec demo
-      linrec demo --out /tmp/demo --users 1000 --epochs 5
+      linrec demo --out my-demo --users 1000 --epochs 5
     """
     from rich.console import Console
 
