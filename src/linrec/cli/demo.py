@@ -55,7 +55,8 @@ def demo(
     store = prepare(out / "events.csv", out / "data", items=out / "items.csv", overwrite=True)
     console.print(statistics_table(store))
 
-    _say(console, f"2. Train: linrec train {out}/data --out {out}/run --recipe small")
+    said = f"linrec train {out}/data --out {out}/run --recipe small --epochs {epochs} --seed {seed}"
+    _say(console, f"2. Train: {said}")
     recommender = Recommender(recipe="small", epochs=epochs, seed=seed)
     recommender.fit(store, out / "run", overwrite=True, watch=ConsoleWatch(console))
     if recommender.trained and recommender.trained.interrupted:
