@@ -28,8 +28,8 @@ PATIENCE = 3
 
 RUNS: dict[str, dict[str, Any]] = {
     "ml-1m-softmax": {"attention": "softmax", "epochs": 24},
-    "ml-1m-linrec": {"attention": "linrec", "epochs": 24},
-    "ml-1m-linrec-decay": {"attention": "linrec-decay", "epochs": 24},
+    "ml-1m-linrec": {"attention": "linrec", "epochs": 18},
+    "ml-1m-linrec-decay": {"attention": "linrec-decay", "epochs": 16},
     "ml-1m-linrec-decay-whole": {"attention": "linrec-decay", **WHOLE, "epochs": 16},
 }
 PROTOCOLS = ("full", "pop100")
