@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("linrec-demo"),
     users: Annotated[int, typer.Option(min=50, help="Members of the made-up film club.")] = 3000,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs at most.")] = 10,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs at most.")] = 7,
     seed: Annotated[int, typer.Option(min=0, help="Of the data and the training.")] = 7,
 ) -> None:
     """Prepare, train, evaluate and recommend on embedded data; write a report to open.
