@@ -201,7 +201,7 @@ def test_compare_tells_a_worse_run(linrec: Command, copy: Path, dataset: Path, t
     Recommender(**SMALL | {"epochs": 1, "learning_rate": 1e-6}).fit(str(dataset), worse)
     shown = linrec("compare", worse, copy, "--protocol", "full", "--split", "valid")
     assert shown.code == 0
-    assert "copy against worse, 48 users" in shown.out
+    assert "copy (B) against worse (A), 48 users" in shown.out
     found = json.loads(linrec("compare", worse, copy, "--split", "valid", "--json").out)
     assert found["ndcg@10"]["difference"]["low"] > 0
     assert found["ndcg@10"]["t_p"] < 0.01

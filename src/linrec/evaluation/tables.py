@@ -42,13 +42,13 @@ def comparison_table(comparison: Comparison, names: tuple[str, str] = ("A", "B")
     names = (escape(names[0]), escape(names[1]))
     n_users = next(iter(comparison.values())).n_users if comparison else 0
     table = Table(
-        title=f"{names[1]} against {names[0]}, {n_users:,} users",
-        caption="p: the chance of a change at least this large between equally good models",
+        title=f"{names[1]} (B) against {names[0]} (A), {n_users:,} users",
+        caption="tests: p, the chance of a change at least this large between equally good models",
         pad_edge=False,  # seven columns in a terminal of 80
     )
-    for heading in ("metric", *names, "change", "95 % interval", "t-test p", "Wilcoxon p"):
+    for heading in ("metric", "A", "B", "change", "95 % interval", "t-test", "Wilcoxon"):
         side: JustifyMethod = "left" if heading == "metric" else "right"
-        table.add_column(heading, justify=side, no_wrap=heading == "95 % interval")
+        table.add_column(heading, justify=side, no_wrap=True)
     for metric, test in comparison.items():
         table.add_row(
             metric_label(metric),
