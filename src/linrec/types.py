@@ -26,7 +26,7 @@ class EventLog:
     """Events as they were read: one row an event, in the order of the file.
 
     `events` has the columns user, item (strings or integers) and time (float64, seconds where the
-    source had dates), and rating (float64) where the source has one.
+    source had dates), and rating (float64) where one was asked for.
     """
 
     events: pl.DataFrame
