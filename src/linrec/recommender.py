@@ -38,7 +38,8 @@ from linrec.evaluation.ranks import Progress, batches
 from linrec.evaluation.scorer import model_scorer
 from linrec.scoring import hide_seen as hide
 from linrec.scoring import top_k
-from linrec.training.config import RunConfig, parse, recipe
+from linrec.training.config import RunConfig, parse
+from linrec.training.config import recipe as find_recipe
 from linrec.training.history import write_history
 from linrec.training.loop import Trained, Trainer
 from linrec.training.watch import Watch
@@ -60,7 +61,7 @@ class Recommender:
     """
 
     def __init__(self, *, recipe: str = "default", **settings: Any) -> None:
-        self.config: RunConfig = _recipe(recipe).with_settings(settings)
+        self.config: RunConfig = find_recipe(recipe).with_settings(settings)
         self.trained: Trained | None = None
         self._model: Backbone | None = None
         self._catalogue: Catalogue | None = None
@@ -335,10 +336,6 @@ def _named(store: SequenceStore) -> str:
 
 def _place(dataset: dict[str, Any]) -> str:
     return dataset.get("path") or "which was only in memory"
-
-
-def _recipe(name: str) -> RunConfig:
-    return recipe(name)
 
 
 def _is_frame(value: object) -> TypeGuard[pl.DataFrame]:
