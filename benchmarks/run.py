@@ -22,6 +22,7 @@ from torch import Tensor
 from benchmarks.surroundings import ROOT, surroundings
 from linrec import ops
 from linrec.backbones import ModelConfig, build
+from linrec.data.item_features import ItemFeatures
 from linrec.losses import full_softmax
 
 HEADS, WIDTH, EVENTS = 8, 16, 12_800  # d 128; as many events at each length
@@ -77,7 +78,7 @@ def steps(length: int) -> dict[str, Callable[[], None]]:
     keep = torch.ones(shape, dtype=torch.bool)
 
     def job(name: str) -> Callable[[], None]:
-        model = build(ModelConfig(attention=name), ITEMS)
+        model = build(ModelConfig(attention=name), ItemFeatures.ids(ITEMS))
         optimizer = torch.optim.Adam(model.parameters(), fused=True)
 
         def step() -> None:

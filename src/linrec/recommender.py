@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import linrec
 from linrec.backbones import Backbone, build
+from linrec.backbones.catalogue import completed, takes_features
 from linrec.backbones.saving import (
     CONFIG,
     WEIGHTS,
@@ -28,6 +29,7 @@ from linrec.backbones.saving import (
 )
 from linrec.data.atomic import write_folder
 from linrec.data.histories import Histories, of_items, of_users
+from linrec.data.item_features import ITEM, Field, ItemFeatures, choose_fields
 from linrec.data.prepare import prepare
 from linrec.data.sequences import IntArray
 from linrec.data.splits import EVENTS_TO_SPLIT, Split, leave_one_out
@@ -61,12 +63,14 @@ class Recommender:
     """
 
     def __init__(self, *, recipe: str = "default", **settings: Any) -> None:
-        self.config: RunConfig = find_recipe(recipe).with_settings(settings)
+        config = find_recipe(recipe).with_settings(settings)
+        self.config: RunConfig = replace(config, model=completed(config.model))
         self.trained: Trained | None = None
         self._model: Backbone | None = None
         self._catalogue: Catalogue | None = None
         self._store: SequenceStore | None = None
         self._dataset: dict[str, Any] = {}
+        self._fields: tuple[Field, ...] = ()
 
     def fit(
         self,
@@ -92,9 +96,11 @@ class Recommender:
         store = open_data(data)
         split = leave_one_out(store.sequences())
         _check_trainable(split)
+        watch = watch or Watch()
+        self._choose_features(store, watch)
         torch.manual_seed(self.config.training.seed)
-        model = build(self.config.model, store.n_items)
-        trainer = Trainer(model, store, split, self.config, watch or Watch())
+        model = build(self.config.model, ItemFeatures.of(store.item_table, self._fields))
+        trainer = Trainer(model, store, split, self.config, watch)
         # only now: nothing is written or replaced before all that was asked for can be
         if folder is not None:
             self._open_run(folder, store, resume=resume, overwrite=overwrite)
@@ -102,6 +108,21 @@ class Recommender:
         self._model, self._store, self._dataset = model.cpu(), store, _dataset(store)
         self._catalogue = catalogue_of(store)
         return self
+
+    def _choose_features(self, store: SequenceStore, watch: Watch) -> None:
+        """What the model will read of its items; from now on the settings name it."""
+        model = self.config.model
+        if not takes_features(model):
+            return
+        asked = None if model.features is None else tuple(model.features)
+        self._fields = choose_fields(store.item_table, store.features, asked)
+        names = tuple(field.name for field in self._fields)
+        self.config = replace(self.config, model=replace(model, features=names))
+        if asked is None and names == (ITEM,):
+            watch.say(
+                f"{_named(store)} has no item features: {model.backbone} takes the item's own id "
+                "for one; `linrec prepare EVENTS --items FILE` adds features"
+            )
 
     def _open_run(
         self, folder: Path, store: SequenceStore, *, resume: bool, overwrite: bool
@@ -138,6 +159,7 @@ class Recommender:
         return RunDescription(
             linrec=linrec.__version__, model=self.config.model,
             training=asdict(self.config.training), n_items=store.n_items, dataset=_dataset(store),
+            features=self._fields,
         )  # fmt: skip
 
     def evaluate(self, data: Data | None = None, **options: Any) -> Evaluation:
@@ -241,7 +263,7 @@ class Recommender:
         description = RunDescription(
             linrec=linrec.__version__, model=self.config.model,
             training=asdict(self.config.training), n_items=len(self.catalogue),
-            dataset=self._dataset,
+            dataset=self._dataset, features=self._fields,
         )  # fmt: skip
         check_free_for_run(folder, overwrite=overwrite)
         with write_folder(folder, overwrite, marker=CONFIG) as draft:
@@ -260,8 +282,8 @@ class Recommender:
             {"model": asdict(description.model), "training": description.training},
             str(folder / CONFIG),
         )
-        found._model, found._catalogue = read_model(folder, description), catalogue
-        found._dataset = description.dataset
+        found._model, found._catalogue = read_model(folder, description, catalogue), catalogue
+        found._dataset, found._fields = description.dataset, description.features
         return found
 
     @property

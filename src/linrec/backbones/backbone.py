@@ -1,44 +1,139 @@
-"""What training, evaluation and recommendation ask of every backbone."""
+"""What training, evaluation, recommendation and serving ask of every backbone."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from linrec.backbones.config import ModelConfig
+from linrec import ops
+from linrec.backbones.config import ModelConfig, Objective
+from linrec.data.item_features import ItemFeatures
 from linrec.data.sequences import Sequences
-from linrec.types import PAD
+from linrec.layers import Stack, StackShape
+from linrec.types import PAD, InputError
 
 # the paper initialises all trainable parameters from a Gaussian; this is the usual width of it
 INITIAL_STD = 0.02
+
+UserState = tuple[Any, ...]
+"""What a model remembers of some users: one entry for each of its parts that remembers."""
 
 
 class Backbone(nn.Module, ABC):
     """Encodes histories into the space of its item vectors."""
 
-    def __init__(self, config: ModelConfig, n_items: int) -> None:
+    objectives: ClassVar[tuple[Objective, ...]] = ("all-positions", "last-position")
+    """How it can be trained; the first is the usual way."""
+
+    def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
         super().__init__()
-        self.config, self.n_items = config, n_items
+        self.config, self.n_items = config, features.n_items
+
+    @classmethod
+    def own_settings(cls, objective: Objective) -> Mapping[str, Any]:
+        """The settings that not every backbone has, with their defaults."""
+        del objective
+        return {}
 
     @abstractmethod
-    def forward(self, items: Tensor, keep: Tensor) -> Tensor:
-        """items, keep: [B, N] -> what is known of the user at each position, [B, N, width]."""
+    def run(
+        self, items: Tensor, keep: Tensor, state: UserState | None
+    ) -> tuple[Tensor, UserState | None]:
+        """Encode events, all there are or those that go on from `state`.
+
+        items, keep: [B, N] -> what is known of the user at each position, [B, N, width], and the
+        state after the events if there was one before.
+        """
 
     @abstractmethod
     def item_vectors(self) -> Tensor:
         """[n_items + 1, width], row PAD first; a score is the product with a hidden vector."""
 
+    def item_bias(self) -> Tensor | None:
+        """[n_items + 1], added to the scores."""
+        return None
+
+    @property
+    def mask_token(self) -> int | None:
+        """The item index that stands for "which item is here?", in models that are asked so."""
+        return None
+
+    def forward(self, items: Tensor, keep: Tensor) -> Tensor:
+        return self.run(items, keep, None)[0]
+
+    def read(self, histories: Sequences) -> Tensor:
+        """Whole histories as the encoder sees them: [rows, N], PAD at the end."""
+        return torch.from_numpy(histories.last(self.config.max_length).padded())
+
     @torch.inference_mode()
     def encode(self, histories: Sequences) -> Tensor:
         """What is known of each user after the whole history: [rows, width]."""
-        device = self.item_vectors().device
-        items = torch.from_numpy(histories.last(self.config.max_length).padded()).to(device)
+        items = self.read(histories).to(self.device)
         keep = items != PAD
         last = (keep.sum(1) - 1).clamp(min=0)
         hidden: Tensor = self(items, keep)
-        return hidden[torch.arange(len(items), device=device), last]
+        return hidden[torch.arange(len(items), device=self.device), last]
+
+    def memories(self) -> tuple[Any, ...]:
+        """The parts that remember, in the order of the state's entries."""
+        raise NotImplementedError
+
+    def start(self, users: int) -> UserState:
+        """The state of users without a past, to be advanced event by event."""
+        reason = self.why_no_state()
+        if reason is not None:
+            raise InputError(reason)
+        return tuple(part.start(users) for part in self.memories())
+
+    @torch.inference_mode()
+    def advance(
+        self, items: Tensor, state: UserState, keep: Tensor | None = None
+    ) -> tuple[Tensor, UserState]:
+        """More events a user: [B, N], often N = 1; each costs the same whatever the history.
+
+        Returns what is known of the user after each, [B, N, width], and the state to go on from.
+        """
+        hidden, after = self.run(items, items != PAD if keep is None else keep, state)
+        assert after is not None
+        return hidden, after
+
+    def why_no_state(self) -> str | None:
+        """One sentence on why a history cannot be advanced by one event, or None if it can."""
+        config = self.config
+        if not config.causal:
+            return (
+                f"{config.backbone} trained on {config.objective} reads a history both ways, so a "
+                "new event changes how every other is read; it re-encodes the whole history"
+            )
+        if not ops.has_state(config.attention):
+            return (
+                f"{config.attention} attention keeps no state of fixed size; it re-encodes the "
+                "whole history, a linear mechanism such as linrec-decay need not"
+            )
+        if config.max_length is not None:
+            return (
+                f"with max_length {config.max_length} an event is forgotten whenever one is added; "
+                "it re-encodes the newest events, a model trained with --max-length 0 need not"
+            )
+        return None
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+
+def stack_of(config: ModelConfig, *, more_positions: int = 0) -> Stack:
+    return Stack(
+        StackShape(
+            attention=config.attention, causal=config.causal, width=config.width,
+            heads=config.heads, layers=config.layers, inner=config.inner, dropout=config.dropout,
+            norm=config.norm, positions=config.positions + more_positions,
+        )
+    )  # fmt: skip
 
 
 def gaussian_init(module: nn.Module) -> None:

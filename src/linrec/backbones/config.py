@@ -10,10 +10,15 @@ from pydantic import ConfigDict, ValidationError
 
 from linrec.types import InputError
 
+Objective = Literal["all-positions", "last-position", "cloze"]
 
-def described(default: Any, help: str) -> Any:
-    """A setting with its line of help."""
-    return field(default=default, metadata={"help": help})
+
+def described(default: Any, help: str, *, unset: str = "", own: bool = False) -> Any:
+    """A setting with its line of help.
+
+    unset: what None stands for. own: only some backbones have it (`Backbone.own_settings`).
+    """
+    return field(default=default, metadata={"help": help, "unset": unset, "own": own})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +27,25 @@ class ModelConfig:
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    backbone: str = described("sasrec", "The Transformer around the attention.")
+    backbone: str = described(
+        "sasrec", "The Transformer around the attention: sasrec, sasrecf, fdsa, bert4rec or core."
+    )
     attention: str = described(
         "linrec-decay", "The mechanism: softmax, linrec, linrec-decay or any other of linrec.ops."
     )
-    objective: Literal["all-positions", "last-position"] = described(
-        "all-positions", "Train every position at once (causal), or the last one of each prefix."
+    objective: Literal["all-positions", "last-position", "cloze"] | None = described(
+        None,
+        "Train all positions at once (causal), the last of each prefix, or masked ones.",
+        unset="the backbone's own",
+    )
+    features: tuple[str, ...] | str | None = described(
+        None, "Item features to read, as genre,year (sasrecf, fdsa).", unset="all", own=True
+    )
+    mask_ratio: float | None = described(
+        None, "Share of events masked, beside the last one (bert4rec).", unset="0.2", own=True
+    )
+    temperature: float | None = described(
+        None, "What cosines are divided by (core).", unset="0.07", own=True
     )
     width: int = described(128, "Numbers in each vector.")
     heads: int = described(8, "Attention heads; must divide the width.")
@@ -38,7 +56,9 @@ class ModelConfig:
         "post", "LayerNorm after each sum, or before each part."
     )
     positions: int = described(256, "Learned positions; later events share the last one.")
-    max_length: int | None = described(None, "Read only the newest events of a history (0: all).")
+    max_length: int | None = described(
+        None, "Read only the newest events of a history (0: all).", unset="all"
+    )
 
     def __post_init__(self) -> None:
         if self.max_length == 0:  # a flag cannot say None
@@ -56,6 +76,12 @@ class ModelConfig:
             )
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        if self.features is not None:
+            object.__setattr__(self, "features", _names(self.features))
+        if self.mask_ratio is not None and not 0 <= self.mask_ratio < 1:
+            raise InputError(f"mask_ratio must be at least 0 and below 1, not {self.mask_ratio}")
+        if self.temperature is not None and not 0 < self.temperature < float("inf"):
+            raise InputError(f"temperature must be positive, not {self.temperature}")
         if self.max_length is not None and self.max_length < 1:
             raise InputError(f"max_length must be at least 1 or left out, not {self.max_length}")
 
@@ -63,6 +89,10 @@ class ModelConfig:
     def causal(self) -> bool:
         """All positions can only be trained at once if none sees its own future."""
         return self.objective == "all-positions"
+
+
+OWN_SETTINGS = tuple(item.name for item in fields(ModelConfig) if item.metadata["own"])
+"""Settings that only some backbones have; None elsewhere, and before the backbone filled it in."""
 
 
 def complaint(error: ValidationError, parts: Mapping[str, type[Any]]) -> str:
@@ -87,6 +117,14 @@ def complaint(error: ValidationError, parts: Mapping[str, type[Any]]) -> str:
         return f"{name}: {begin}"
     given = repr(first["input"])
     return f"{name} must be {wanted.split(', unable to')[0]}, not {given[:60]}"
+
+
+def _names(given: tuple[str, ...] | str) -> tuple[str, ...]:
+    listed = given.split(",") if isinstance(given, str) else given
+    names = tuple(name.strip() for name in listed if name.strip())
+    if not names:
+        raise InputError("features names none; give them as genre,year or leave it out for all")
+    return names
 
 
 def _nearest_divisor(width: int, heads: int) -> int:

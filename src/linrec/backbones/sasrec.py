@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
-from linrec.backbones.backbone import Backbone, gaussian_init
+from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
 from linrec.backbones.config import ModelConfig
-from linrec.layers import Block, EventEmbedding, FeedForward, MultiHeadAttention
+from linrec.data.item_features import ItemFeatures
+from linrec.types import PAD
 
 
 class SASRec(Backbone):
-    def __init__(self, config: ModelConfig, n_items: int) -> None:
-        super().__init__(config, n_items)
-        self.embedding = EventEmbedding(n_items, config.width, config.positions, config.dropout)
-        self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
-        # post-norm blocks end in a norm already; a pre-norm stack leaves its sum unnormalised
-        self.final_norm = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
+    def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
+        super().__init__(config, features)
+        self.item = nn.Embedding(features.n_items + 1, config.width, padding_idx=PAD)
+        self.stack = stack_of(config)
         self.apply(gaussian_init)
 
-    def forward(self, items: Tensor, keep: Tensor) -> Tensor:
-        x = self.embedding(items)
-        for block in self.blocks:
-            x = block(x, keep)
-        hidden: Tensor = self.final_norm(x)
-        return hidden
+    def run(
+        self, items: Tensor, keep: Tensor, state: UserState | None
+    ) -> tuple[Tensor, UserState | None]:
+        hidden, after = self.stack(self.events(items), keep, state and state[0])
+        return hidden, state and (after,)
+
+    def events(self, items: Tensor) -> Tensor:
+        """What an event is before its place in the history is known: [B, N, width]."""
+        vectors: Tensor = self.item(items)
+        return vectors
 
     def item_vectors(self) -> Tensor:
-        return self.embedding.item.weight
+        return self.item.weight
 
-
-def _block(config: ModelConfig) -> Block:
-    attention = MultiHeadAttention(
-        config.attention, config.width, config.heads, causal=config.causal
-    )
-    feed_forward = FeedForward(config.width, config.inner)
-    return Block(config.width, attention, feed_forward, config.dropout, config.norm)
+    def memories(self) -> tuple[Any, ...]:
+        return (self.stack,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from linrec.backbones.config import complaint
 from linrec.data.atomic import check_free, write_bytes, write_text
 from linrec.data.guard import first_line, reading
 from linrec.data.ids import IdMap
+from linrec.data.item_features import Field, ItemFeatures
 from linrec.types import InputError
 
-FORMAT = 1
+FORMAT = 2  # 1 knew one backbone, and laid its weights out otherwise
 CONFIG, WEIGHTS, ITEMS = "config.json", "model.safetensors", "items.parquet"
 RESULTS = "evaluation"
 AGAIN = "train the run again"
@@ -48,9 +49,10 @@ class RunDescription(BaseModel):
     format: int = FORMAT
     linrec: str
     model: ModelConfig
-    training: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = {}
     n_items: int
-    dataset: dict[str, Any] = field(default_factory=dict)  # fingerprint, path, name
+    dataset: dict[str, Any] = {}  # fingerprint, path, name
+    features: tuple[Field, ...] = ()  # what the model reads of its items, with vocabularies
 
 
 def write_description(folder: Path, description: RunDescription, catalogue: Catalogue) -> None:
@@ -59,7 +61,11 @@ def write_description(folder: Path, description: RunDescription, catalogue: Cata
 
 
 def write_config(folder: Path, description: RunDescription) -> None:
-    content = {**dict(description), "model": asdict(description.model)}
+    content = {
+        **dict(description),
+        "model": asdict(description.model),
+        "features": [asdict(field) for field in description.features],
+    }
     write_text(folder / CONFIG, json.dumps(content, indent=2) + "\n")
 
 
@@ -148,8 +154,14 @@ def last_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[-1].strip().rstrip(".")
 
 
-def read_model(folder: Path, description: RunDescription) -> Backbone:
-    model = build(description.model, description.n_items)
+def read_model(folder: Path, description: RunDescription, catalogue: Catalogue) -> Backbone:
+    for field in description.features:
+        if field.name not in catalogue.table.columns:
+            raise InputError(
+                f"{folder / ITEMS} has no column {field.name!r}; the run is damaged, {AGAIN}"
+            )
+    features = ItemFeatures.of(catalogue.table, description.features)
+    model = build(description.model, features)
     tensors = read_tensors(folder / WEIGHTS)
     try:
         model.load_state_dict(tensors)

@@ -35,9 +35,14 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _flag(item: Field[Any], kind: Any, panel: str) -> inspect.Parameter:
-    choices = [choice for choice in get_args(kind) if isinstance(choice, str)]
+    choices = [
+        choice
+        for part in (kind, *get_args(kind))
+        for choice in get_args(part)
+        if isinstance(choice, str)
+    ]
     plain = next((k for k in (int, float, str) if kind is k or k in get_args(kind)), str)
-    shown = item.default if item.default is not None else "all"
+    shown = item.metadata["unset"] if item.default is None else item.default
     text = item.metadata["help"] + (f" One of {', '.join(choices)}." if choices else "")
     option = typer.Option(help=f"{text} [dim]\\[{shown}][/dim]", rich_help_panel=panel)
     return inspect.Parameter(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,31 +15,26 @@ from linrec.types import PAD, SequenceBatch
 LENGTH_JITTER = 0.1
 
 
+Task = Callable[[Sequences, np.random.Generator], SequenceBatch]
+"""Makes of some rows and the event after each of them what the encoder reads and is asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingBatches:
     """The batches of one epoch, each built when it is asked for."""
 
-    inputs: Sequences  # what the encoder reads; the target of each event is the one after it
+    inputs: Sequences  # the events before the one that comes next, of which the array has more
     rows: list[IntArray]  # of each batch
-    only_last: bool  # whether the last position alone has a target
+    task: Task
+    n_targets: int
+    seed: int  # of what the task draws
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
-    def n_targets(self) -> int:
-        return len(self.inputs) if self.only_last else int(self.inputs.lengths.sum())
-
     def __getitem__(self, index: int) -> SequenceBatch:
-        chosen = self.inputs.take(self.rows[index])
-        items = torch.from_numpy(chosen.padded())
-        if self.only_last:
-            targets = np.full(items.shape, PAD)
-            last = chosen.lengths - 1
-            targets[np.arange(len(chosen)), last] = chosen.items[chosen.ends]
-        else:
-            targets = Sequences(chosen.items, chosen.starts + 1, chosen.ends + 1).padded()
-        return SequenceBatch(items, items != PAD, torch.from_numpy(targets))
+        rng = np.random.default_rng([self.seed, index])
+        return self.task(self.inputs.take(self.rows[index]), rng)
 
     def __iter__(self) -> Iterator[SequenceBatch]:
         return (self[index] for index in range(len(self)))
@@ -50,18 +45,84 @@ def all_position_batches(
 ) -> TrainingBatches:
     """Windows of at most `window` events that together cover every target exactly once."""
     inputs = windows(train, window, rng)
-    return TrainingBatches(inputs, bucketed(inputs.lengths, tokens, rng), only_last=False)
+    return _batches(inputs, next_at_each, int(inputs.lengths.sum()), tokens, rng)
 
 
 def last_position_batches(
     train: Sequences, *, window: int, tokens: int, rng: np.random.Generator
 ) -> TrainingBatches:
     """One row a target, its history cut to the last `window` events: the paper's way."""
+    inputs = prefixes(train, window)
+    return _batches(inputs, next_at_last, len(inputs), tokens, rng)
+
+
+def cloze_batches(
+    inputs: Sequences, mask: Masking, *, tokens: int, rng: np.random.Generator
+) -> TrainingBatches:
+    """Each row with the event after it, masked, and some of the others too."""
+    targets = len(inputs) + int(mask.hidden_among(inputs.lengths).sum())
+    return _batches(inputs, mask, targets, tokens, rng)
+
+
+def _batches(
+    inputs: Sequences, task: Task, targets: int, tokens: int, rng: np.random.Generator
+) -> TrainingBatches:
+    rows = bucketed(inputs.lengths, tokens, rng)
+    return TrainingBatches(inputs, rows, task, targets, int(rng.integers(2**63)))
+
+
+def next_at_each(inputs: Sequences, rng: np.random.Generator) -> SequenceBatch:
+    """The target of each event is the one after it."""
+    del rng
+    following = Sequences(inputs.items, inputs.starts + 1, inputs.ends + 1)
+    return _batch(inputs.padded(), following.padded())
+
+
+def next_at_last(inputs: Sequences, rng: np.random.Generator) -> SequenceBatch:
+    """The last event alone has a target."""
+    del rng
+    items = inputs.padded()
+    targets = np.full(items.shape, PAD)
+    targets[np.arange(len(inputs)), inputs.lengths - 1] = inputs.items[inputs.ends]
+    return _batch(items, targets)
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """Some events give way to a token that asks which they were; the one that comes next always.
+
+    So every row holds the very question that the model will be asked: what follows this history?
+    """
+
+    token: int
+    ratio: float  # of the events before the last
+
+    def __call__(self, inputs: Sequences, rng: np.random.Generator) -> SequenceBatch:
+        rows = Sequences(inputs.items, inputs.starts, inputs.ends + 1)
+        items = rows.padded()
+        draws = rng.random(items.shape)
+        draws[np.arange(items.shape[1]) >= inputs.lengths[:, None]] = 2.0  # padding comes last
+        order = draws.argsort(1).argsort(1)
+        masked = order < self.hidden_among(inputs.lengths)[:, None]
+        masked[np.arange(len(rows)), inputs.lengths] = True
+        return _batch(np.where(masked, self.token, items), np.where(masked, items, PAD))
+
+    def hidden_among(self, lengths: IntArray) -> IntArray:
+        """How many events of a row are masked beside the one that comes next."""
+        return np.asarray(np.rint(self.ratio * lengths), dtype=np.int64)
+
+
+def _batch(items: IntArray, targets: IntArray) -> SequenceBatch:
+    read = torch.from_numpy(items)
+    return SequenceBatch(read, read != PAD, torch.from_numpy(targets))
+
+
+def prefixes(train: Sequences, window: int) -> Sequences:
+    """One row a target, its history cut to the last `window` events."""
     targets = np.maximum(train.lengths - 1, 0)
     starts = np.repeat(train.starts, targets)
     ends = starts + _count_up(targets) + 1
-    inputs = Sequences(train.items, starts, ends).last(window)
-    return TrainingBatches(inputs, bucketed(inputs.lengths, tokens, rng), only_last=True)
+    return Sequences(train.items, starts, ends).last(window)
 
 
 def windows(train: Sequences, window: int, rng: np.random.Generator) -> Sequences:

@@ -15,6 +15,6 @@ def model_scorer(model: Backbone) -> Scorer:
     model.eval()
 
     def score(histories: Sequences) -> Tensor:
-        return item_scores(model.encode(histories), model.item_vectors())
+        return item_scores(model.encode(histories), model.item_vectors(), model.item_bias())
 
     return score

@@ -2,6 +2,18 @@
 
 from linrec.layers.attention import MultiHeadAttention
 from linrec.layers.block import Block, FeedForward
-from linrec.layers.embedding import EventEmbedding
+from linrec.layers.features import FeatureEmbedding, FieldAttention
+from linrec.layers.pooling import WeightedMean
+from linrec.layers.stack import Stack, StackShape, StackState
 
-__all__ = ["Block", "EventEmbedding", "FeedForward", "MultiHeadAttention"]
+__all__ = [
+    "Block",
+    "FeatureEmbedding",
+    "FeedForward",
+    "FieldAttention",
+    "MultiHeadAttention",
+    "Stack",
+    "StackShape",
+    "StackState",
+    "WeightedMean",
+]

@@ -32,10 +32,32 @@ class MultiHeadAttention(nn.Module):
         return F.logsigmoid(self.decay_logit) if ops.takes_decay(self.mechanism) else None
 
     def forward(self, x: Tensor, keep: Tensor) -> Tensor:
-        q, k, v = self.project_in(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self._projected(x)
         out = ops.attend(
             self.mechanism, q, k, v, keep=keep, causal=self.causal, decay=self.log_decay()
         )
+        return self._merged(out)
+
+    def start(self, users: int) -> ops.State:
+        """The state of users without a past."""
+        weight = self.project_out.weight
+        return ops.start(
+            self.mechanism, users, self.heads, weight.shape[0] // self.heads,
+            dtype=weight.dtype, device=weight.device,
+        )  # fmt: skip
+
+    def resume(self, x: Tensor, keep: Tensor, state: ops.State) -> tuple[Tensor, ops.State]:
+        """The causal form for events that go on from a state, and the state after them."""
+        q, k, v = self._projected(x)
+        out, state = ops.resume(self.mechanism, q, k, v, state, keep=keep, decay=self.log_decay())
+        return self._merged(out), state
+
+    def _projected(self, x: Tensor) -> Tensor:
+        """[B, N, width] -> q, k and v, each [B, heads, N, width / heads]."""
+        projected: Tensor = self.project_in(x)
+        return projected.view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+
+    def _merged(self, out: Tensor) -> Tensor:
         projected: Tensor = self.project_out(out.transpose(1, 2).flatten(-2))
         return projected
 

@@ -22,11 +22,13 @@ from linrec.ops.linrec_rowwise import LinRecRowwise
 from linrec.ops.linrec_without_elu import LinRecWithoutElu
 from linrec.ops.linrec_without_norm import LinRecWithoutNorm
 from linrec.ops.mechanism import LinearMechanism, State, no_state
+from linrec.ops.running_mean import MeanState, running_mean, start_mean
 from linrec.ops.softmax import Softmax
 from linrec.types import InputError
 
 __all__ = [
     "MECHANISMS",
+    "MeanState",
     "State",
     "attend",
     "attention_matrix",
@@ -34,7 +36,9 @@ __all__ = [
     "find",
     "has_state",
     "resume",
+    "running_mean",
     "start",
+    "start_mean",
     "step",
     "takes_decay",
 ]

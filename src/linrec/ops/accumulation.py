@@ -107,7 +107,7 @@ class Past:
         sums = ended.sum(-2)[..., None]  # [B, H, M, D, 1]
         before, final = self._carry(sums, None if initial is None else initial[..., None])
         carried = before.mT if self.since is None else before.mT * self.since
-        return self.flat(self._mix(x) + carried), final[..., 0]
+        return self.flat(self._mix(x, self.within) + carried), final[..., 0]
 
     def attended(
         self, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None = None
@@ -126,26 +126,62 @@ class Past:
         carried = (q if self.since is None else q * self.since) @ before
         return self.flat(scores @ v + carried), final
 
-    def _mix(self, x: Tensor) -> Tensor:
-        """x: [B, H, M, C, D], weighted inside each chunk."""
-        if self.within.dim() > 5:
-            return torch.einsum("...ijd,...jd->...id", self.within, x)
-        if self.within.dim() == 2:
-            return torch.einsum("ij,...jd->...id", self.within, x)
-        if self.within.shape[0] == 1 and self.within.shape[2] == 1:
-            return torch.einsum("hij,bhmjd->bhmid", self.within[0, :, 0], x)
-        return self.within @ x
+    def sum_around(self, x: Tensor) -> Tensor:
+        """sum over all m of w_tm x_m, earlier and later events alike. [B, H, N, D] -> same."""
+        since, until = self._fading()
+        x = self.chunked(x)
+        before, _ = self._carry((x * until).sum(-2)[..., None], None)
+        after, _ = self._carry((x * since).sum(-2)[..., None], None, backwards=True)
+        mixed = self._mix(x, self._around())
+        return self.flat(mixed + before.mT * since + after.mT * until)
 
-    def _carry(self, sums: Tensor, initial: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The sums before each chunk and after the last. sums: [B, H, M, D, E]."""
+    def attended_around(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q_t . S_t with S_t = sum over all m of w_tm k_m v_m^T, earlier and later alike."""
+        since, until = self._fading()
+        q, k, v = self.chunked(q), self.chunked(k), self.chunked(v)
+        scores = (q @ k.mT) * self._around()
+        # both ways in one product: a matrix twice as wide takes less than twice the time
+        ended, begun = (torch.cat([k * until, k * since], -1).mT @ v).chunk(2, -2)
+        before, _ = self._carry(ended, None)
+        after, _ = self._carry(begun, None, backwards=True)
+        carried = torch.cat([q * since, q * until], -1) @ torch.cat([before, after], -2)
+        return self.flat(scores @ v + carried)
+
+    def _around(self) -> Tensor:
+        """Weights inside a chunk by distance whichever way; an event's own weight is one."""
+        return self.within + self.within.mT.triu(1)
+
+    def _fading(self) -> tuple[Tensor, Tensor]:
+        assert self.since is not None
+        assert self.until is not None
+        return self.since, self.until
+
+    def _mix(self, x: Tensor, within: Tensor) -> Tensor:
+        """x: [B, H, M, C, D], weighted inside each chunk."""
+        if within.dim() > 5:
+            return torch.einsum("...ijd,...jd->...id", within, x)
+        if within.dim() == 2:
+            return torch.einsum("ij,...jd->...id", within, x)
+        if within.shape[0] == 1 and within.shape[2] == 1:
+            return torch.einsum("hij,bhmjd->bhmid", within[0, :, 0], x)
+        return within @ x
+
+    def _carry(
+        self, sums: Tensor, initial: Tensor | None, *, backwards: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The sums before each chunk and after the last; or after each and before the first.
+
+        sums: [B, H, M, D, E].
+        """
         start = torch.zeros_like(sums[:, :, 0]) if initial is None else initial
         if self.across is None:
             totals = torch.cumsum(torch.cat([start[:, :, None], sums], 2), 2)
             return totals[:, :, :-1], totals[:, :, -1]
         across = self.across.expand(*self.across.shape[:2], self.chunks, -1, -1)
-        before, state = [], start
         # unbind, not indexing: the gradient of each index is as large as all chunks together
-        for fade, added in zip(across.unbind(2), sums.unbind(2), strict=True):
-            before.append(state)
+        chunks = list(zip(across.unbind(2), sums.unbind(2), strict=True))
+        carried, state = [], start
+        for fade, added in reversed(chunks) if backwards else chunks:
+            carried.append(state)
             state = state * fade + added
-        return torch.stack(before, 2), state
+        return torch.stack(carried[::-1] if backwards else carried, 2), state

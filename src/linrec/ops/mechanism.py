@@ -125,18 +125,13 @@ class LinearMechanism:
     def _both_ways(
         self, query: Tensor, key: Tensor, v: Tensor, keep: Tensor | None, decay: Tensor
     ) -> Tensor:
-        """Weights g^|t-m|: one pass each way, the event itself counted once."""
-        real = _real(keep, key)
-        # padding at the end is padding at the start of the way back: both meet an empty memory
-        steady = keep is None or padded_at_the_end(keep)
-        forth = self._past(key, keep, decay, steady)
-        back = self._past(key, None if keep is None else keep.flip(1), decay, steady)
-        summed = torch.cat([self.column(key), real.expand(*key.shape[:3], 1)], -1)
-        total = forth.running_sum(summed)[0] + back.running_sum(summed.flip(2))[0].flip(2) - summed
+        """Weights g^|t-m|: what came before and what comes after, the event itself counted once."""
+        # padding at the end meets an empty memory from either side
+        past = self._past(key, keep, decay, steady=keep is None or padded_at_the_end(keep))
+        real = _real(keep, key).expand(*key.shape[:3], 1)
+        total = past.sum_around(torch.cat([self.column(key), real], -1))
         query = self.normalise(query, total[..., :-1], total[..., -1:])
-        out = forth.attended(query, key, v)[0]
-        out = out + back.attended(query.flip(2), key.flip(2), v.flip(2))[0].flip(2)
-        return out - (query * key).sum(-1, keepdim=True) * v
+        return past.attended_around(query, key, v)
 
     def _causal(
         self,

@@ -19,7 +19,15 @@ from torch import Tensor
 
 from linrec.backbones import Backbone
 from linrec.backbones.saving import RESULTS, WEIGHTS, read_tensors, write_weights
-from linrec.data.batches import TrainingBatches, all_position_batches, last_position_batches
+from linrec.data.batches import (
+    Masking,
+    TrainingBatches,
+    all_position_batches,
+    cloze_batches,
+    last_position_batches,
+    prefixes,
+    windows,
+)
 from linrec.data.splits import Split
 from linrec.data.store import SequenceStore
 from linrec.evaluation.metrics import means
@@ -98,7 +106,7 @@ class Trainer:
         return progress.epoch - progress.best_epoch >= training.patience
 
     def _epoch(self, progress: Progress, folder: Path | None) -> None:
-        batches = epoch_batches(self.split, self.config, progress.epoch)
+        batches = epoch_batches(self.model, self.split, self.config, progress.epoch)
         self.watch.begin(
             progress.epoch + 1, self.config.training.epochs, batches.n_targets, progress.targets
         )
@@ -121,7 +129,8 @@ class Trainer:
     def _step(self, batch: SequenceBatch, epoch: int, index: int) -> tuple[float, int]:
         torch.manual_seed(step_seed(self.config.training.seed, epoch, index))
         items, keep, targets = (self.fabric.to_device(part) for part in batch)
-        loss: Tensor = full_softmax(self.module(items, keep), self.model.item_vectors(), targets)
+        hidden = self.module(items, keep)
+        loss = full_softmax(hidden, self.model.item_vectors(), targets, self.model.item_bias())
         value = loss.item()
         if not np.isfinite(value):
             raise InputError(
@@ -193,10 +202,18 @@ def make_fabric(config: RunConfig) -> Fabric:
         ) from None
 
 
-def epoch_batches(split: Split, config: RunConfig, epoch: int) -> TrainingBatches:
+def epoch_batches(model: Backbone, split: Split, config: RunConfig, epoch: int) -> TrainingBatches:
     rng = np.random.default_rng([config.training.seed, epoch])
-    make = all_position_batches if config.model.causal else last_position_batches
-    return make(split.train, window=config.window, tokens=config.training.batch_tokens, rng=rng)
+    tokens = config.training.batch_tokens
+    if model.mask_token is None:
+        make = all_position_batches if model.config.causal else last_position_batches
+        return make(split.train, window=config.window, tokens=tokens, rng=rng)
+    if model.config.objective == "cloze":
+        rows = windows(split.train, config.window, rng)
+    else:
+        rows = prefixes(split.train, config.window)
+    masking = Masking(model.mask_token, model.config.mask_ratio or 0.0)
+    return cloze_batches(rows, masking, tokens=tokens, rng=rng)
 
 
 def step_seed(seed: int, epoch: int, step: int) -> int:

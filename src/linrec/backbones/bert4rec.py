@@ -1,0 +1,60 @@
+"""BERT4Rec: reads both ways and fills in what is masked; the next item is a mask at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
+from linrec.backbones.config import ModelConfig, Objective
+from linrec.data.item_features import ItemFeatures
+from linrec.data.sequences import Sequences
+from linrec.types import PAD
+
+
+class BERT4Rec(Backbone):
+    objectives = ("cloze", "last-position")
+
+    @classmethod
+    def own_settings(cls, objective: Objective) -> Mapping[str, Any]:
+        return {"mask_ratio": 0.2} if objective == "cloze" else {}
+
+    def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
+        super().__init__(config, features)
+        self.item = nn.Embedding(features.n_items + 2, config.width, padding_idx=PAD)
+        # the mask stands behind the newest event, so it needs a position of its own
+        self.stack = stack_of(config, more_positions=1)
+        self.transform = nn.Linear(config.width, config.width)
+        self.transform_norm = nn.LayerNorm(config.width)
+        self.bias = nn.Parameter(torch.zeros(features.n_items + 1))
+        self.apply(gaussian_init)
+
+    def run(
+        self, items: Tensor, keep: Tensor, state: UserState | None
+    ) -> tuple[Tensor, UserState | None]:
+        del state  # `start` has said why there is none
+        hidden, _ = self.stack(self.item(items), keep)
+        transformed: Tensor = self.transform_norm(F.gelu(self.transform(hidden)))
+        return transformed, None
+
+    @property
+    def mask_token(self) -> int:
+        return self.n_items + 1
+
+    def item_vectors(self) -> Tensor:
+        return self.item.weight[:-1]  # the mask is never the answer
+
+    def item_bias(self) -> Tensor:
+        return self.bias
+
+    def read(self, histories: Sequences) -> Tensor:
+        """The history, then the mask that asks for the next item."""
+        newest = histories.last(self.config.max_length)
+        rows = np.pad(newest.padded(), ((0, 0), (0, 1)), constant_values=PAD)
+        rows[np.arange(len(newest)), newest.lengths] = self.mask_token
+        return torch.from_numpy(rows)

@@ -1,0 +1,48 @@
+"""CORE: a history is a weighted mean of its items, so that both live in one space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
+from linrec.backbones.config import ModelConfig, Objective
+from linrec.data.item_features import ItemFeatures
+from linrec.layers import WeightedMean
+from linrec.types import PAD
+
+
+class CORE(Backbone):
+    """The Transformer only weighs; scores are cosines over a temperature."""
+
+    @classmethod
+    def own_settings(cls, objective: Objective) -> Mapping[str, Any]:
+        del objective
+        return {"temperature": 0.07}
+
+    def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
+        super().__init__(config, features)
+        self.item = nn.Embedding(features.n_items + 1, config.width, padding_idx=PAD)
+        self.item_dropout = nn.Dropout(config.dropout)
+        self.stack = stack_of(config)
+        self.mean = WeightedMean(config.width)
+        self.apply(gaussian_init)
+
+    def run(
+        self, items: Tensor, keep: Tensor, state: UserState | None
+    ) -> tuple[Tensor, UserState | None]:
+        events = self.item_dropout(self.item(items))
+        hidden, after = self.stack(events, keep, state and state[0])
+        mean, after_mean = self.mean(events, hidden, keep, state and state[1])
+        assert self.config.temperature is not None
+        hidden = F.normalize(mean, dim=-1) / self.config.temperature
+        return hidden, state and (after, after_mean)
+
+    def item_vectors(self) -> Tensor:
+        return F.normalize(self.item_dropout(self.item.weight), dim=-1)
+
+    def memories(self) -> tuple[Any, ...]:
+        return (self.stack, self.mean)

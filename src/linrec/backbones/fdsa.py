@@ -1,0 +1,46 @@
+"""FDSA: one stack over what was chosen, one over what is known of it, and both tell the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
+from linrec.backbones.config import ModelConfig, Objective
+from linrec.data.item_features import ItemFeatures
+from linrec.layers import FeatureEmbedding, FieldAttention
+from linrec.types import PAD
+
+
+class FDSA(Backbone):
+    @classmethod
+    def own_settings(cls, objective: Objective) -> Mapping[str, Any]:
+        del objective
+        return {"features": None}
+
+    def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
+        super().__init__(config, features)
+        self.item = nn.Embedding(features.n_items + 1, config.width, padding_idx=PAD)
+        self.features = FeatureEmbedding(features, config.width)
+        self.fuse_fields = FieldAttention(config.width)
+        self.item_stack, self.feature_stack = stack_of(config), stack_of(config)
+        self.fuse_stacks = nn.Linear(2 * config.width, config.width)
+        self.apply(gaussian_init)
+
+    def run(
+        self, items: Tensor, keep: Tensor, state: UserState | None
+    ) -> tuple[Tensor, UserState | None]:
+        known = self.fuse_fields(self.features(items))
+        chosen, after = self.item_stack(self.item(items), keep, state and state[0])
+        shared, after_shared = self.feature_stack(known, keep, state and state[1])
+        hidden: Tensor = self.fuse_stacks(torch.cat([chosen, shared], -1))
+        return hidden, state and (after, after_shared)
+
+    def item_vectors(self) -> Tensor:
+        return self.item.weight
+
+    def memories(self) -> tuple[Any, ...]:
+        return (self.item_stack, self.feature_stack)

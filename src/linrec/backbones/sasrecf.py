@@ -1,0 +1,34 @@
+"""SASRecF: an event is its item and the item's features, projected into one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linrec.backbones.backbone import gaussian_init
+from linrec.backbones.config import ModelConfig, Objective
+from linrec.backbones.sasrec import SASRec
+from linrec.data.item_features import ItemFeatures
+from linrec.layers import FeatureEmbedding
+
+
+class SASRecF(SASRec):
+    @classmethod
+    def own_settings(cls, objective: Objective) -> Mapping[str, Any]:
+        del objective
+        return {"features": None}
+
+    def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
+        super().__init__(config, features)
+        self.features = FeatureEmbedding(features, config.width)
+        self.fuse = nn.Linear((1 + len(features.fields)) * config.width, config.width)
+        self.features.apply(gaussian_init)
+        self.fuse.apply(gaussian_init)
+
+    def events(self, items: Tensor) -> Tensor:
+        known = self.features(items).flatten(-2)
+        fused: Tensor = self.fuse(torch.cat([self.item(items), known], -1))
+        return fused

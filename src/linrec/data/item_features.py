@@ -1,0 +1,167 @@
+"""Features of items as small integers, in the vocabulary of one training.
+
+Each item has one code a field, or several in a field that takes several. The vocabulary is made
+once, from the items a model is trained on, and kept with the model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import ConfigDict
+
+from linrec.data.store import Feature
+from linrec.types import InputError
+
+ITEM = "item"
+"""The field that every item table has: the item's own id."""
+
+# codes with a meaning in every field; values come after them
+NOTHING, MISSING, UNKNOWN, FIRST = 0, 1, 2, 3
+# a number is read as the twentieth of the items that it falls into
+BUCKETS = 20
+# what only one item has tells no more than the item's own id; it serves to learn "unknown" from
+FEWEST = 2
+
+
+@dataclass(frozen=True)
+class Field:
+    """A feature and its vocabulary."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    name: str
+    kind: Literal["categorical", "multi", "numeric", "id"]
+    values: tuple[str, ...] = ()  # of categories, in the order of their codes
+    bounds: tuple[float, ...] = ()  # between the buckets of a number
+    items: int = 0  # how many ids there are
+
+    @property
+    def size(self) -> int:
+        """How many different codes there can be."""
+        if self.kind == "id":
+            return FIRST + self.items
+        return FIRST + (len(self.bounds) + 1 if self.kind == "numeric" else len(self.values))
+
+    def codes(self, table: pl.DataFrame) -> NDArray[np.int64]:
+        """[items + 1, values], one row an index of the catalogue, row PAD first."""
+        if self.kind == "id":
+            rows = np.arange(FIRST, FIRST + len(table))[:, None]
+        elif self.kind == "numeric":
+            rows = self._buckets(table[self.name])[:, None]
+        else:
+            rows = self._categories(table[self.name])
+        return np.concatenate([np.full((1, rows.shape[1]), NOTHING), rows]).astype(np.int64)
+
+    def _buckets(self, numbers: pl.Series) -> NDArray[np.int64]:
+        values = numbers.cast(pl.Float64).fill_null(np.nan).to_numpy()
+        found = FIRST + np.searchsorted(np.array(self.bounds), values, side="right")
+        return np.where(np.isnan(values), MISSING, found)
+
+    def _categories(self, texts: pl.Series) -> NDArray[np.int64]:
+        code = {value: FIRST + place for place, value in enumerate(self.values)}
+        rows = [
+            sorted({code.get(value, UNKNOWN) for value in values}) or [MISSING]
+            for values in _lists(texts)
+        ]
+        filled = np.full((len(rows), max(map(len, rows), default=1)), NOTHING, dtype=np.int64)
+        for row, found in enumerate(rows):
+            filled[row, : len(found)] = found
+        return filled
+
+
+@dataclass(frozen=True)
+class ItemFeatures:
+    """What a backbone is told about its items: how many, and their features as codes."""
+
+    n_items: int
+    fields: tuple[Field, ...] = ()
+    codes: tuple[NDArray[np.int64], ...] = ()  # of each field, [n_items + 1, values]
+
+    @classmethod
+    def of(cls, table: pl.DataFrame, fields: Sequence[Field]) -> ItemFeatures:
+        """table: one row an item, in index order."""
+        return cls(len(table), tuple(fields), tuple(field.codes(table) for field in fields))
+
+    @classmethod
+    def ids(cls, n_items: int) -> ItemFeatures:
+        """Of items of which nothing but their id is known."""
+        field = Field(ITEM, "id", items=n_items)
+        return cls.of(pl.DataFrame({ITEM: np.arange(n_items)}), [field])
+
+
+def choose_fields(
+    table: pl.DataFrame, features: Sequence[Feature], names: Sequence[str] | None
+) -> tuple[Field, ...]:
+    """The fields of that name with their vocabularies; None takes all that can be learned from.
+
+    Where there is nothing to learn from, the item's own id is the one field.
+    """
+    usable = [feature for feature in features if feature.kind != "text"]
+    chosen: list[Feature | None]
+    if names is None:
+        chosen = [*usable] or [None]
+    else:
+        chosen = [_named(name, features, usable) for name in dict.fromkeys(names)]
+    return tuple(_field(table, feature) for feature in dict.fromkeys(chosen))
+
+
+def _named(name: str, features: Sequence[Feature], usable: Sequence[Feature]) -> Feature | None:
+    """The feature of that name, else the only one that has it for a word: year, release_year."""
+    if name == ITEM:
+        return None
+    exact = [feature for feature in usable if feature.name == name]
+    alike = exact or [feature for feature in usable if _words(name) & _words(feature.name)]
+    if len(alike) == 1:
+        return alike[0]
+    if not usable:
+        raise InputError(
+            f"the dataset has no feature {name!r} nor any other; add some with "
+            "`linrec prepare EVENTS --items FILE --out DATA`, or leave --features out"
+        )
+    known = ", ".join(feature.name for feature in usable)
+    if any(feature.name == name for feature in features):
+        raise InputError(f"{name} is text, which no backbone reads; choose from {known}, {ITEM}")
+    trouble = "fits several features" if alike else "is no feature of the dataset"
+    raise InputError(f"{name!r} {trouble}; choose from {known}, {ITEM}")
+
+
+def _words(name: str) -> set[str]:
+    return {word.removesuffix("s") for word in re.split(r"[^a-z0-9]+", name.lower()) if word}
+
+
+def _field(table: pl.DataFrame, feature: Feature | None) -> Field:
+    if feature is None:
+        return Field(ITEM, "id", items=len(table))
+    column = table[feature.name]
+    if feature.kind == "numeric":
+        return Field(feature.name, "numeric", bounds=_bounds(column))
+    texts = pl.Series(
+        [value for values in _lists(column) for value in set(values)], dtype=pl.String
+    )
+    counts = texts.value_counts(name="count")
+    often = counts.filter(pl.col("count") >= FEWEST).to_series(0)
+    kind: Literal["categorical", "multi"] = "multi" if feature.kind == "multi" else "categorical"
+    return Field(feature.name, kind, values=tuple(often.sort()))
+
+
+def _bounds(numbers: pl.Series) -> tuple[float, ...]:
+    values = numbers.cast(pl.Float64).drop_nulls().to_numpy()
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return ()
+    inner = np.quantile(values, np.arange(1, BUCKETS) / BUCKETS)
+    return tuple(float(bound) for bound in np.unique(inner) if bound > values.min())
+
+
+def _lists(column: pl.Series) -> list[list[str]]:
+    """The values of each item, none where the source has none."""
+    if isinstance(column.dtype, pl.List):
+        return [values or [] for values in column.list.drop_nulls().to_list()]
+    return [[] if value is None else [value] for value in column.cast(pl.String).to_list()]

@@ -1,0 +1,52 @@
+"""Weighted means over every prefix: a softmax over positions that only ever looks back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from linrec.ops.accumulation import Clock, Past
+from linrec.ops.efficient import NO_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class MeanState:
+    """What is left of each user's past: weighted sums, relative to the largest weight so far."""
+
+    total: Tensor  # [B, D + 1], the sum of the weighted vectors, then that of the weights
+    peak: Tensor  # [B], the largest logit
+
+
+def start_mean(batch: int, width: int, **dtype_device: torch.dtype | torch.device) -> MeanState:
+    """The state of users without a past."""
+    total = torch.zeros(batch, width + 1, **dtype_device)  # type: ignore[call-overload]
+    return MeanState(total, torch.full_like(total[:, 0], NO_KEY))
+
+
+def running_mean(
+    x: Tensor, logit: Tensor, *, keep: Tensor | None = None, state: MeanState | None = None
+) -> tuple[Tensor, MeanState]:
+    """At each position the mean of x up to it, weighted by exp(logit), and the state at the end.
+
+    x: [B, N, D], logit: [B, N], keep: [B, N]  ->  [B, N, D]. Exponents are taken relative to the
+    largest logit so far, so that none overflows and no later event pushes an earlier mean to 0 / 0.
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)
+    with torch.autocast(x.device.type, enabled=False):
+        values, real = x.to(wide), logit.to(wide)
+        if keep is not None:
+            real = real.masked_fill(~keep, NO_KEY)
+        # the mean does not depend on what is subtracted, so no gradient passes through the peak
+        peak = real.detach().cummax(1).values
+        if state is not None:
+            peak = torch.maximum(peak, state.peak[:, None])
+        weight = torch.exp(real - peak) if keep is None else torch.exp(real - peak) * keep
+        start = None if state is None else state.peak[:, None, None, None]
+        clock = Clock(-values.new_ones(1, 1, 1), peak[:, None, :, None], start)
+        summed = torch.cat([values * weight[..., None], weight[..., None]], -1)[:, None]
+        before = None if state is None else state.total[:, None]
+        total, last = Past(x.shape[1], clock, values).running_sum(summed, before)
+        mean = total[:, 0, :, :-1] / total[:, 0, :, -1:].clamp(min=torch.finfo(wide).tiny)
+    return mean.to(x.dtype), MeanState(last[:, 0], peak[:, -1])
