@@ -1,4 +1,4 @@
-"""SASRec on MovieLens-1M with softmax, linrec and linrec-decay: train, evaluate, write it down.
+"""Mechanisms and backbones on MovieLens-1M: train, evaluate, write it down.
 
     python -m experiments.ml_1m --events ../shared/data/ml-1m/ml-1m.inter.gz
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,25 @@ from linrec.training.history import Row
 from linrec.training.watch import ConsoleWatch
 
 RESULTS = ROOT / "results" / "ml-1m"
-RECIPE = "paper-ml-1m"
 WHOLE = {"max_length": 0, "positions": 256}
+FEATURES = {"features": "genre,year"}
 # the recipe's patience of ten and its hundred epochs would take a day on two cores
-PATIENCE = 3
+USUAL = {"recipe": "paper-ml-1m", "patience": 3}
 
-RUNS: dict[str, dict[str, Any]] = {
+MECHANISMS: dict[str, dict[str, Any]] = {
     "ml-1m-softmax": {"attention": "softmax", "epochs": 24},
     "ml-1m-linrec": {"attention": "linrec", "epochs": 18},
     "ml-1m-linrec-decay": {"attention": "linrec-decay", "epochs": 16},
     "ml-1m-linrec-decay-whole": {"attention": "linrec-decay", **WHOLE, "epochs": 16},
 }
+BACKBONES: dict[str, dict[str, Any]] = {
+    "ml-1m-linrec-decay": MECHANISMS["ml-1m-linrec-decay"],
+    "ml-1m-sasrecf": {"backbone": "sasrecf", **FEATURES, "epochs": 16},
+    "ml-1m-fdsa": {"backbone": "fdsa", **FEATURES, "epochs": 16},
+    "ml-1m-bert4rec": {"recipe": "bert4rec", "patience": 20, "epochs": 200},
+    "ml-1m-core": {"backbone": "core", "epochs": 10},
+}
+RUNS = MECHANISMS | BACKBONES
 PROTOCOLS = ("full", "pop100")
 
 
@@ -44,25 +53,27 @@ def main() -> None:
             RESULTS.mkdir(parents=True, exist_ok=True)
             (RESULTS / f"{name}.json").write_text(json.dumps(outcome, indent=1) + "\n")
     for page in (ROOT / "README.md", ROOT / "docs" / "results.md"):
-        page.write_text(rendered(page.read_text("utf-8"), outcomes()), "utf-8")
+        page.write_text(rendered(page.read_text("utf-8")), "utf-8")
 
 
 def prepared(events: Path, place: Path) -> linrec.SequenceStore:
     """Items with at least five events: the sequences most papers publish on."""
     if place.exists():
         return linrec.SequenceStore.open(place)
-    return linrec.prepare(events, place, min_item_events=5)
+    items = events.parent / "ml-1m.item"
+    return linrec.prepare(events, place, items=items, min_item_events=5)
 
 
 def run(name: str, data: linrec.SequenceStore, folder: Path, trained_with: str) -> dict[str, Any]:
-    recommender = linrec.Recommender(recipe=RECIPE, patience=PATIENCE, **RUNS[name])
+    recommender = linrec.Recommender(**USUAL | RUNS[name])
     recommender.fit(data, folder, resume=folder.exists(), watch=ConsoleWatch())
     assert recommender.trained is not None
     progress = recommender.trained.progress
     return {
         "name": name,
         "command": command(name),
-        "data": "linrec prepare ml-1m.inter.gz --out runs/data-ml-1m --min-item-events 5",
+        "data": "linrec prepare ml-1m.inter.gz --items ml-1m.item --out runs/data-ml-1m "
+        "--min-item-events 5",
         "fingerprint": data.fingerprint,
         "seed": recommender.config.training.seed,
         "config": asdict(recommender.config),
@@ -81,58 +92,73 @@ def run(name: str, data: linrec.SequenceStore, folder: Path, trained_with: str) 
 
 def command(name: str) -> str:
     flags = " ".join(
-        f"--{setting.replace('_', '-')} {value}" for setting, value in RUNS[name].items()
+        f"--{setting.replace('_', '-')} {value}" for setting, value in (USUAL | RUNS[name]).items()
     )
-    return (
-        f"linrec train runs/data-ml-1m --out runs/{name} "
-        f"--recipe {RECIPE} --patience {PATIENCE} {flags}"
-    )
+    return f"linrec train runs/data-ml-1m --out runs/{name} {flags}"
 
 
-def outcomes() -> list[dict[str, Any]]:
+def outcomes(names: Iterable[str] = RUNS) -> list[dict[str, Any]]:
     return [
         json.loads(path.read_text("utf-8"))
-        for name in RUNS
+        for name in names
         if (path := RESULTS / f"{name}.json").exists()
     ]
 
 
-def rendered(page: str, found: list[dict[str, Any]]) -> str:
-    """The page with the table between its two markers made anew."""
-    begin, end = "<!-- ml-1m -->\n", "<!-- /ml-1m -->"
-    if begin not in page:
-        return page
+def rendered(page: str) -> str:
+    """The page with the tables between its markers made anew."""
+    page = _between("ml-1m", page, table(outcomes(MECHANISMS), ("attention", "reads")))
+    told = table(outcomes(BACKBONES), ("backbone", "trained on", "features"))
+    return _between("ml-1m-backbones", page, told)
+
+
+def _between(marker: str, page: str, content: str) -> str:
+    begin, end = f"<!-- {marker} -->\n", f"<!-- /{marker} -->"
     before, rest = page.split(begin)
-    return before + begin + table(found) + end + rest.split(end)[1]
+    return before + begin + content + end + rest.split(end)[1]
 
 
-def table(found: list[dict[str, Any]]) -> str:
-    lines = [
-        "| attention | reads | NDCG@10 | Recall@10 | MRR | NDCG@10, pop100 | epochs (best) |",
-        "|---|---|---|---|---|---|---|",
-    ]
+def table(found: list[dict[str, Any]], by: tuple[str, ...]) -> str:
+    """One line a run, told apart by what `by` names, then the floors."""
+    names = (*by, "NDCG@10", "Recall@10", "MRR", "NDCG@10, pop100", "epochs (best)")
+    lines = [_line(names), "|" + "---|" * len(names)]
     for outcome in found:
-        full = outcome["evaluations"]["test-full"]
-        sampled = outcome["evaluations"]["test-pop100"]
-        length = outcome["config"]["model"]["max_length"]
-        lines.append(
-            f"| `{outcome['config']['model']['attention']}` "
-            f"| {f'last {length}' if length else 'whole history'} "
-            f"| {_cell(full['metrics']['ndcg@10'])} | {_cell(full['metrics']['recall@10'])} "
-            f"| {_cell(full['metrics']['mrr'])} | {_cell(sampled['metrics']['ndcg@10'])} "
-            f"| {outcome['epochs']} ({outcome['best_epoch']}) |"
-        )
-    for floor, figures in (found[0]["evaluations"]["test-full"]["floors"] if found else {}).items():
-        sampled = found[0]["evaluations"]["test-pop100"]["floors"][floor]
-        lines.append(
-            f"| floor: {floor} | | {figures['ndcg@10']:.4f} | {figures['recall@10']:.4f} "
-            f"| {figures['mrr']:.4f} | {sampled['ndcg@10']:.4f} | |"
-        )
+        figures = [
+            {name: interval["mean"] for name, interval in evaluation["metrics"].items()}
+            for evaluation in _both(outcome)
+        ]
+        told = [_about(outcome["config"]["model"])[name] for name in by]
+        epochs = f"{outcome['epochs']} ({outcome['best_epoch']})"
+        lines.append(_line([*told, *_figures(*figures), epochs]))
+    full, sampled = (evaluation["floors"] for evaluation in _both(found[0]))
+    for floor in full:
+        told = [f"floor: {floor}", *("" for _ in by[1:])]
+        lines.append(_line([*told, *_figures(full[floor], sampled[floor]), ""]))
     return "\n".join(lines) + "\n"
 
 
-def _cell(value: dict[str, float]) -> str:
-    return f"{value['mean']:.4f}"
+def _both(outcome: dict[str, Any]) -> list[dict[str, Any]]:
+    return [outcome["evaluations"][f"test-{protocol}"] for protocol in PROTOCOLS]
+
+
+def _about(model: dict[str, Any]) -> dict[str, str]:
+    length = model["max_length"]
+    return {
+        "attention": f"`{model['attention']}`",
+        "reads": f"last {length}" if length else "whole history",
+        "backbone": f"`{model['backbone']}`",
+        "trained on": model["objective"],
+        "features": ", ".join(model.get("features") or ()),
+    }
+
+
+def _figures(full: dict[str, float], sampled: dict[str, float]) -> list[str]:
+    shown = [full["ndcg@10"], full["recall@10"], full["mrr"], sampled["ndcg@10"]]
+    return [f"{value:.4f}" for value in shown]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |")
 
 
 def _without_time(row: Row) -> Row:

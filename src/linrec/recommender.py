@@ -65,6 +65,7 @@ class Recommender:
     def __init__(self, *, recipe: str = "default", **settings: Any) -> None:
         config = find_recipe(recipe).with_settings(settings)
         self.config: RunConfig = replace(config, model=completed(config.model))
+        self._asked_features = self.config.model.features
         self.trained: Trained | None = None
         self._model: Backbone | None = None
         self._catalogue: Catalogue | None = None
@@ -114,7 +115,7 @@ class Recommender:
         model = self.config.model
         if not takes_features(model):
             return
-        asked = None if model.features is None else tuple(model.features)
+        asked = self._asked_features  # not those of an earlier fit on other data
         self._fields = choose_fields(store.item_table, store.features, asked)
         names = tuple(field.name for field in self._fields)
         self.config = replace(self.config, model=replace(model, features=names))

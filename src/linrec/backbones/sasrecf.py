@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linrec.backbones.backbone import gaussian_init
+from linrec.backbones.backbone import fusing_init, gaussian_init
 from linrec.backbones.config import ModelConfig, Objective
 from linrec.backbones.sasrec import SASRec
 from linrec.data.item_features import ItemFeatures
@@ -25,8 +25,8 @@ class SASRecF(SASRec):
         super().__init__(config, features)
         self.features = FeatureEmbedding(features, config.width)
         self.fuse = nn.Linear((1 + len(features.fields)) * config.width, config.width)
-        self.features.apply(gaussian_init)
-        self.fuse.apply(gaussian_init)
+        self.apply(gaussian_init)
+        fusing_init(self.fuse)
 
     def events(self, items: Tensor) -> Tensor:
         known = self.features(items).flatten(-2)

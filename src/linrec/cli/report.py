@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from dataclasses import asdict
+from dataclasses import fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import linrec
+from linrec.backbones import ModelConfig
 from linrec.cli.describe import statistics
 from linrec.data.atomic import write_text
 from linrec.evaluation import Evaluation, metric_label
 from linrec.evaluation.tables import best_of, figure, interval, protocol_title
 from linrec.recommender import Recommender
+from linrec.training.config import TrainingConfig
 from linrec.training.history import learning_curve
 
 
@@ -41,9 +43,25 @@ def write_report(
         curve=b64encode(learning_curve(trained.progress.history)).decode(),
         recommendations=recommendations,
         statistics=statistics(store),
-        settings=[*asdict(config.model).items(), *asdict(config.training).items()],
+        settings=[*_settings(config.model), *_settings(config.training)],
     )  # fmt: skip
     write_text(path, page)
+
+
+def _settings(config: ModelConfig | TrainingConfig) -> list[tuple[str, str]]:
+    """Each setting in words; those that the backbone does not have are left out."""
+    values = [(item, getattr(config, item.name)) for item in fields(config)]
+    return [
+        (item.name, _told(value, item.metadata["unset"]))
+        for item, value in values
+        if value is not None or not item.metadata["own"]
+    ]
+
+
+def _told(value: object, unset: str) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return unset if value is None else str(value)
 
 
 def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:

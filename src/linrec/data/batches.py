@@ -125,14 +125,19 @@ def prefixes(train: Sequences, window: int) -> Sequences:
     return Sequences(train.items, starts, ends).last(window)
 
 
-def windows(train: Sequences, window: int, rng: np.random.Generator) -> Sequences:
+def windows(
+    train: Sequences, window: int, rng: np.random.Generator, *, cut_all: bool = False
+) -> Sequences:
     """Cut each row's inputs into windows; where a long row is cut changes from call to call.
 
     The first piece of a row longer than `window` has a random size, so that over the epochs every
-    target is met with little and with much context before it.
+    target is met with little and with much context before it. With `cut_all` so has that of every
+    row: where only the event after a piece is asked for, it must not always be the same one.
     """
     inputs = np.maximum(train.lengths - 1, 0)  # the last event is a target only
-    first = np.where(inputs > window, rng.integers(1, window + 1, len(train)), inputs)
+    cut = (inputs > 0) if cut_all else (inputs > window)
+    share = rng.integers(1, window + 1, len(train))  # of the window, or of a row that is shorter
+    first = np.where(cut, -(-share * np.minimum(inputs, window) // window), inputs)
     pieces = np.where(inputs > 0, 1 + -(-(inputs - first) // window), 0)
     row = np.repeat(np.arange(len(train)), pieces)
     piece = _count_up(pieces)

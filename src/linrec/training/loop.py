@@ -209,7 +209,7 @@ def epoch_batches(model: Backbone, split: Split, config: RunConfig, epoch: int) 
         make = all_position_batches if model.config.causal else last_position_batches
         return make(split.train, window=config.window, tokens=tokens, rng=rng)
     if model.config.objective == "cloze":
-        rows = windows(split.train, config.window, rng)
+        rows = windows(split.train, config.window, rng, cut_all=True)
     else:
         rows = prefixes(split.train, config.window)
     masking = Masking(model.mask_token, model.config.mask_ratio or 0.0)
