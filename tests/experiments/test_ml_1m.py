@@ -18,7 +18,7 @@ PAGES = [ml_1m.ROOT / "README.md", ml_1m.ROOT / "docs" / "results.md"]
 def test_no_figure_on_a_page_was_typed_in(page: Path) -> None:
     text = page.read_text("utf-8")
     assert "<!-- ml-1m -->" in text
-    assert ml_1m.rendered(text, ml_1m.outcomes()) == text
+    assert ml_1m.rendered(text) == text
 
 
 def test_every_outcome_names_what_made_it() -> None:
