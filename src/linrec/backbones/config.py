@@ -33,7 +33,7 @@ class ModelConfig:
     attention: str = described(
         "linrec-decay", "The mechanism: softmax, linrec, linrec-decay or any other of linrec.ops."
     )
-    objective: Literal["all-positions", "last-position", "cloze"] | None = described(
+    objective: Objective | None = described(  # noqa: RUF009 - a field, as all the others
         None,
         "Train all positions at once (causal), the last of each prefix, or masked ones.",
         unset="the backbone's own",

@@ -23,6 +23,7 @@ from linrec.data.values import Column, ids
 from linrec.types import InputError
 
 ITEM, TITLE = "item", "title"
+RESERVED = {ITEM, "events"}  # a run's item table has the ids and their counts under these names
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,8 @@ def _features(
 
 
 def _check_names(names: Sequence[str], kinds: Mapping[str, str], source: str) -> None:
-    if ITEM in names:
-        raise InputError(f"{source} has a feature called {ITEM!r}, which is ours; rename it")
+    for name in sorted(RESERVED & set(names)):
+        raise InputError(f"{source} has a feature called {name!r}, which is ours; rename it")
     for name in kinds:
         if name not in names:
             raise InputError(

@@ -117,7 +117,7 @@ def _named(name: str, features: Sequence[Feature], usable: Sequence[Feature]) ->
     if name == ITEM:
         return None
     exact = [feature for feature in usable if feature.name == name]
-    alike = exact or [feature for feature in usable if _words(name) & _words(feature.name)]
+    alike = exact or [feature for feature in usable if _words(name) <= _words(feature.name)]
     if len(alike) == 1:
         return alike[0]
     if not usable:
@@ -133,7 +133,7 @@ def _named(name: str, features: Sequence[Feature], usable: Sequence[Feature]) ->
 
 
 def _words(name: str) -> set[str]:
-    return {word.removesuffix("s") for word in re.split(r"[^a-z0-9]+", name.lower()) if word}
+    return {word.removesuffix("s") for word in re.split(r"[\W_]+", name.lower())}
 
 
 def _field(table: pl.DataFrame, feature: Feature | None) -> Field:

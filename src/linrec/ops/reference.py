@@ -46,6 +46,17 @@ def attend(
     return torch.stack(rows).reshape(batch, length, heads, -1).transpose(1, 2)
 
 
+def running_mean(x: Tensor, logit: Tensor, *, keep: Tensor | None = None) -> Tensor:
+    """As linrec.ops.running_mean: a softmax over the kept events of each prefix, in float64."""
+    keep = torch.ones_like(logit, dtype=torch.bool) if keep is None else keep
+    means = []
+    for vectors, logits, kept in zip(x.double(), logit.double(), keep, strict=True):
+        for end in range(1, len(kept) + 1):
+            seen = kept[:end]
+            means.append(logits[:end][seen].softmax(0) @ vectors[:end][seen])
+    return torch.stack(means).reshape(x.shape)
+
+
 def _one_row(mechanism: str, q: Tensor, keys: Tensor, values: Tensor, weight: Tensor) -> Tensor:
     """q: [H, D], keys: [H, n, D], values: [H, n, E], weight: [H, n] -> [H, E]."""
     scores = SCORES[mechanism](q, keys, weight)
