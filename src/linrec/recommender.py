@@ -22,6 +22,7 @@ from linrec.backbones.saving import (
     RunDescription,
     check_free_for_run,
     read_description,
+    read_features,
     read_model,
     write_config,
     write_description,
@@ -100,7 +101,7 @@ class Recommender:
         watch = watch or Watch()
         self._choose_features(store, watch)
         torch.manual_seed(self.config.training.seed)
-        model = build(self.config.model, ItemFeatures.of(store.item_table, self._fields))
+        model = build(self.config.model, self._features(store))
         trainer = Trainer(model, store, split, self.config, watch)
         # only now: nothing is written or replaced before all that was asked for can be
         if folder is not None:
@@ -125,6 +126,9 @@ class Recommender:
                 "for one; `linrec prepare EVENTS --items FILE` adds features"
             )
 
+    def _features(self, store: SequenceStore) -> ItemFeatures:
+        return ItemFeatures.of(store.item_table, self._fields)
+
     def _open_run(
         self, folder: Path, store: SequenceStore, *, resume: bool, overwrite: bool
     ) -> None:
@@ -138,7 +142,7 @@ class Recommender:
             write_description(draft, self._describe(store), catalogue_of(store))
 
     def _check_same_run(self, folder: Path, store: SequenceStore) -> None:
-        description, _ = read_description(folder)
+        description, catalogue = read_description(folder)
         if description.dataset.get("fingerprint") != store.fingerprint:
             raise InputError(
                 f"{folder} was begun on another dataset ({description.dataset.get('path')}); "
@@ -154,6 +158,11 @@ class Recommender:
             raise InputError(
                 f"{folder} was begun with other settings than these; only epochs and patience may "
                 "change when a run is resumed"
+            )
+        if not self._features(store).same_as(read_features(folder, description, catalogue)):
+            raise InputError(
+                f"the item features of {_named(store)} are no longer those that {folder} was begun "
+                "with; train without --resume in another place"
             )
 
     def _describe(self, store: SequenceStore) -> RunDescription:

@@ -154,14 +154,17 @@ def last_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[-1].strip().rstrip(".")
 
 
-def read_model(folder: Path, description: RunDescription, catalogue: Catalogue) -> Backbone:
+def read_features(folder: Path, description: RunDescription, catalogue: Catalogue) -> ItemFeatures:
     for field in description.features:
         if field.name not in catalogue.table.columns:
             raise InputError(
                 f"{folder / ITEMS} has no column {field.name!r}; the run is damaged, {AGAIN}"
             )
-    features = ItemFeatures.of(catalogue.table, description.features)
-    model = build(description.model, features)
+    return ItemFeatures.of(catalogue.table, description.features)
+
+
+def read_model(folder: Path, description: RunDescription, catalogue: Catalogue) -> Backbone:
+    model = build(description.model, read_features(folder, description, catalogue))
     tensors = read_tensors(folder / WEIGHTS)
     try:
         model.load_state_dict(tensors)

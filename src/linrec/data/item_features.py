@@ -76,13 +76,17 @@ class Field:
         return filled
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ItemFeatures:
     """What a backbone is told about its items: how many, and their features as codes."""
 
     n_items: int
     fields: tuple[Field, ...] = ()
     codes: tuple[NDArray[np.int64], ...] = ()  # of each field, [n_items + 1, values]
+
+    def same_as(self, other: ItemFeatures) -> bool:
+        alike = (self.n_items, self.fields) == (other.n_items, other.fields)
+        return alike and all(map(np.array_equal, self.codes, other.codes))
 
     @classmethod
     def of(cls, table: pl.DataFrame, fields: Sequence[Field]) -> ItemFeatures:
@@ -116,7 +120,10 @@ def _named(name: str, features: Sequence[Feature], usable: Sequence[Feature]) ->
     """The feature of that name, else the only one that has it for a word: year, release_year."""
     if name == ITEM:
         return None
-    exact = [feature for feature in usable if feature.name == name]
+    known = ", ".join([*(feature.name for feature in usable), ITEM])
+    exact = [feature for feature in features if feature.name == name]
+    if exact and exact[0] not in usable:
+        raise InputError(f"{name} is text, which no backbone reads; choose from {known}")
     alike = exact or [feature for feature in usable if _words(name) <= _words(feature.name)]
     if len(alike) == 1:
         return alike[0]
@@ -125,11 +132,8 @@ def _named(name: str, features: Sequence[Feature], usable: Sequence[Feature]) ->
             f"the dataset has no feature {name!r} nor any other; add some with "
             "`linrec prepare EVENTS --items FILE --out DATA`, or leave --features out"
         )
-    known = ", ".join(feature.name for feature in usable)
-    if any(feature.name == name for feature in features):
-        raise InputError(f"{name} is text, which no backbone reads; choose from {known}, {ITEM}")
     trouble = "fits several features" if alike else "is no feature of the dataset"
-    raise InputError(f"{name!r} {trouble}; choose from {known}, {ITEM}")
+    raise InputError(f"{name!r} {trouble}; choose from {known}")
 
 
 def _words(name: str) -> set[str]:

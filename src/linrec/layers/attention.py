@@ -55,7 +55,8 @@ class MultiHeadAttention(nn.Module):
     def _projected(self, x: Tensor) -> Tensor:
         """[B, N, width] -> q, k and v, each [B, heads, N, width / heads]."""
         projected: Tensor = self.project_in(x)
-        return projected.view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        width = x.shape[2] // self.heads
+        return projected.view(*x.shape[:2], 3, self.heads, width).permute(2, 0, 3, 1, 4)
 
     def _merged(self, out: Tensor) -> Tensor:
         projected: Tensor = self.project_out(out.transpose(1, 2).flatten(-2))

@@ -27,7 +27,7 @@ class FieldEmbedding(nn.Module):
             vectors: Tensor = self.value(codes[:, 0])
         else:
             vectors = F.embedding_bag(codes, self.value.weight, mode="mean", padding_idx=NOTHING)
-        return vectors.view(*items.shape, -1)
+        return vectors.view(*items.shape, self.value.embedding_dim)
 
 
 class FeatureEmbedding(nn.Module):
