@@ -51,7 +51,7 @@ class FieldAttention(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.look = nn.Linear(width, width)
-        self.judge = nn.Linear(width, 1)
+        self.judge = nn.Linear(width, 1, bias=False)  # a softmax would not notice one
 
     def forward(self, fields: Tensor) -> Tensor:
         """[..., fields, width] -> [..., width]."""
