@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -11,8 +12,13 @@ from torch import Tensor, nn
 
 from linrec.backbones import Backbone, build
 from linrec.data.item_features import ItemFeatures, choose_fields
+from linrec.data.prepare import prepare
 from linrec.data.store import Feature
-from tests.contracts.cases import SMALL, close, hidden
+from linrec.recommender import Recommender, load
+from linrec.training.watch import Watch
+from tests.contracts.cases import SMALL, close, cycle, hidden
+from tests.training import cases
+from tests.training.cases import cycle_events
 
 TABLE = pl.DataFrame(
     {
@@ -101,3 +107,36 @@ def test_sasrecf_fuses_before_the_stack_and_fdsa_behind_two() -> None:
     assert fused.fuse.in_features == (1 + len(FIELDS)) * SMALL.width
     assert twice.fuse_stacks.in_features == 2 * SMALL.width
     assert len(twice.memories()) == 2
+
+
+def fitted(**changes: object) -> Recommender:
+    return Recommender(**cases.SMALL | {"backbone": "sasrecf", "epochs": 1} | changes).fit(cycle())
+
+
+def test_a_run_that_is_loaded_and_fitted_again_reads_the_same(tmp_path: Path) -> None:
+    fitted(features=["genre"]).save(tmp_path / "run")
+    again = load(tmp_path / "run").fit(cycle())
+    assert again.config.model.features == ("genre",)
+
+
+def test_a_second_training_may_read_other_data() -> None:
+    model = fitted()
+    assert model.config.model.features == ("genre", "tags", "year")
+    with pytest.warns(UserWarning, match=r"sasrecf takes the item's own id .*linrec prepare"):
+        model.fit(cycle_events())
+    assert model.config.model.features == ("item",)
+
+
+def test_a_training_that_fails_leaves_the_one_before(tmp_path: Path) -> None:
+    class Broken(Watch):
+        def step(self, loss: float, targets: int) -> None:
+            del loss, targets
+            raise RuntimeError("no power")
+
+    model = fitted()
+    before = model.recommend([["i01", "i02"]], k=5).table
+    with pytest.raises(RuntimeError, match="no power"):
+        model.fit(prepare(cycle_events(seed=3)), watch=Broken())
+    assert model.config.model.features == ("genre", "tags", "year")
+    model.save(tmp_path / "run")
+    assert load(tmp_path / "run").recommend([["i01", "i02"]], k=5).table.equals(before)

@@ -108,7 +108,10 @@ def test_without_any_feature_the_id_is_one_and_it_says_so(
     run = tmp_path / "run"
     result = linrec("train", bare, "--out", run, *FLAGS, "--backbone", backbone)
     assert result.code == 0, result.err
-    assert f"{bare} has no item features: {backbone} takes the item's own id" in result.out
+    assert (
+        f"{bare} has no item features to learn from: {backbone} takes the item's own id"
+        in result.out
+    )
     assert "linrec prepare EVENTS --items FILE" in result.out
     config = described(run)
     assert config["model"]["features"] == ["item"]

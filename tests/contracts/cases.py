@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from linrec import ops
 from linrec.backbones import BACKBONES, Backbone, ModelConfig, build
-from linrec.backbones.catalogue import completed, takes_features
+from linrec.backbones.catalogue import completed
 from linrec.data.item_features import ItemFeatures, choose_fields
 from linrec.data.prepare import prepare
 from linrec.data.sequences import Sequences
@@ -65,7 +65,7 @@ def cycle(users: int = N_USERS) -> SequenceStore:
 @cache
 def what_is_known(config: ModelConfig) -> ItemFeatures:
     """What the backbone would be told of the items of the cycle."""
-    if not takes_features(config):
+    if not BACKBONES[config.backbone].reads_features:
         return ItemFeatures.ids(N_ITEMS)
     table, names = cycle().item_table, config.features
     return ItemFeatures.of(table, choose_fields(table, cycle().features, names))

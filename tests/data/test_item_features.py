@@ -20,15 +20,16 @@ from linrec.data.item_features import (
     FIRST,
     ITEM,
     MISSING,
+    MOST,
     NOTHING,
     UNKNOWN,
     Field,
     ItemFeatures,
     choose_fields,
+    learn_field,
 )
 from linrec.data.prepare import prepare
 from linrec.data.store import Feature, FeatureKind
-from linrec.types import InputError
 
 INF, NAN = float("inf"), float("nan")
 
@@ -37,8 +38,7 @@ def learned(values: list[object] | pl.Series, kind: FeatureKind) -> tuple[Field,
     """The field of one column, and the table it stands in."""
     column = values if isinstance(values, pl.Series) else pl.Series(values, strict=False)
     table = pl.DataFrame({ITEM: np.arange(len(column)), "x": column})
-    (field,) = choose_fields(table, [Feature("x", kind)], None)
-    return field, table
+    return learn_field(table, Feature("x", kind)), table
 
 
 def codes_of(values: list[object] | pl.Series, kind: FeatureKind) -> list[int]:
@@ -104,6 +104,14 @@ def test_numbers_fall_into_buckets_by_rank() -> None:
         *(NOTHING, low, middle, middle, high),
         *(MISSING, MISSING, high, low),
     ]
+
+
+def test_an_item_keeps_no_more_values_than_fit() -> None:
+    tags = [f"t{index:03d}" for index in range(MOST + 10)]
+    field, table = learned(pl.Series([tags, tags, tags[:2]]), "multi")
+    codes = field.codes(table)
+    assert codes.shape == (4, MOST)
+    assert codes[3].tolist() == [FIRST, FIRST + 1] + [NOTHING] * (MOST - 2)
 
 
 # --------------------------------------------------------------------- missing is not unknown
@@ -219,7 +227,7 @@ def drawn(column: tuple[FeatureKind, list[object]]) -> tuple[Field, pl.DataFrame
 def test_every_code_is_in_the_vocabulary(column) -> None:
     field, table = drawn(column)
     codes = field.codes(table)
-    assert codes.dtype == np.int64
+    assert codes.dtype == np.int32
     assert len(codes) == len(table) + 1
     assert (codes[0] == NOTHING).all()
     assert (codes[1:, 0] > NOTHING).all()  # every item has a first value, be it that it has none
@@ -246,7 +254,7 @@ def test_the_order_of_the_items_does_not_matter(column, seed) -> None:
     field, table = drawn(column)
     order = np.random.default_rng(seed).permutation(len(table))
     shuffled = table[order]
-    (again,) = choose_fields(shuffled, [Feature("x", column[0])], None)
+    again = learn_field(shuffled, Feature("x", column[0]))
     assert again == field
     assert np.array_equal(again.codes(shuffled)[1:], field.codes(table)[1:][order])
 
@@ -264,114 +272,6 @@ def test_codes_decode_to_the_values(rows) -> None:
 
 def decoded(field: Field, codes: NDArray[np.int64]) -> set[str]:
     return {field.values[code - FIRST] for code in codes if code >= FIRST}
-
-
-# --------------------------------------------------------------------------------- which features
-
-FEATURES = (
-    Feature("title", "text"),
-    Feature("genre", "multi"),
-    Feature("release_year", "categorical"),
-    Feature("price", "numeric"),
-)
-TABLE = pl.DataFrame(
-    {
-        ITEM: [1, 2],
-        "title": ["A", "B"],
-        "genre": [["x"], ["x", "y"]],
-        "release_year": ["1999", "1999"],
-        "price": [1.0, 2.0],
-    }
-)
-
-
-def names(asked: list[str] | None) -> list[str]:
-    return [field.name for field in choose_fields(TABLE, FEATURES, asked)]
-
-
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        (None, ["genre", "release_year", "price"]),
-        (["price", "genre"], ["price", "genre"]),
-        (["genre", "price", "genre"], ["genre", "price"]),
-        (["year"], ["release_year"]),
-        (["genres"], ["genre"]),
-        (["Genre"], ["genre"]),
-        (["year", "release_year"], ["release_year"]),
-        (["item", "price"], ["item", "price"]),
-    ],
-)
-def test_fields_are_found_by_name(asked: list[str] | None, found: list[str]) -> None:
-    assert names(asked) == found
-
-
-def test_the_kinds_are_those_of_the_dataset() -> None:
-    asked = [*(feature.name for feature in FEATURES[1:]), ITEM]
-    kinds = [field.kind for field in choose_fields(TABLE, FEATURES, asked)]
-    assert kinds == ["multi", "categorical", "numeric", "id"]
-
-
-def test_an_exact_name_is_never_ambiguous() -> None:
-    features = [Feature("year", "categorical"), Feature("release_year", "categorical")]
-    table = pl.DataFrame({ITEM: [1], "year": ["1"], "release_year": ["2"]})
-    assert [field.name for field in choose_fields(table, features, ["year"])] == ["year"]
-
-
-def refusal(features: tuple[Feature, ...] | list[Feature], asked: str) -> str:
-    """One sentence; the table is not looked at before the names are known."""
-    with pytest.raises(InputError) as refused:
-        choose_fields(TABLE, features, [asked])
-    told = str(refused.value)
-    assert "\n" not in told
-    return told
-
-
-def test_an_unknown_name_is_refused_with_the_choices() -> None:
-    told = refusal(FEATURES, "director")
-    assert told == (
-        "'director' is no feature of the dataset; choose from genre, release_year, price, item"
-    )
-
-
-def test_an_ambiguous_name_is_refused_with_the_choices() -> None:
-    features = [Feature("release_year", "categorical"), Feature("death_year", "categorical")]
-    told = refusal(features, "year")
-    assert told == "'year' fits several features; choose from release_year, death_year, item"
-
-
-def test_text_is_refused_with_the_choices() -> None:
-    told = refusal(FEATURES, "title")
-    assert told.startswith("title is text")
-    assert told.endswith("choose from genre, release_year, price, item")
-
-
-def test_text_is_not_mistaken_for_a_feature_that_shares_a_word() -> None:
-    features = [Feature("title", "text"), Feature("title_language", "categorical")]
-    assert "title is text" in refusal(features, "title")
-
-
-def test_a_name_is_not_found_by_half_of_its_words() -> None:
-    """Who asks for release_country does not want release_year."""
-    assert "is no feature" in refusal(FEATURES, "release_country")
-
-
-@pytest.mark.parametrize("asked", ["-", "жанр"])
-def test_a_name_without_latin_letters_does_not_fit_everything(asked: str) -> None:
-    assert "is no feature" in refusal([Feature("genre", "multi")], asked)
-
-
-@pytest.mark.parametrize("features", [(), (Feature("title", "text"),)])
-def test_nothing_to_learn_from_leaves_the_id(features: tuple[Feature, ...]) -> None:
-    assert choose_fields(TABLE, features, None) == (Field(ITEM, "id", items=2),)
-    assert choose_fields(TABLE, features, [ITEM]) == (Field(ITEM, "id", items=2),)
-
-
-def test_a_dataset_without_features_says_how_to_add_them() -> None:
-    told = refusal((), "genre")
-    assert "no feature 'genre' nor any other" in told
-    assert "linrec prepare" in told
-    assert "--items" in told
 
 
 # -------------------------------------------------------------------------------------- real data

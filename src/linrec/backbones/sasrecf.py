@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from linrec.backbones.backbone import fusing_init, gaussian_init
-from linrec.backbones.config import ModelConfig, Objective
+from linrec.backbones.config import ModelConfig
 from linrec.backbones.sasrec import SASRec
 from linrec.data.item_features import ItemFeatures
 from linrec.layers import FeatureEmbedding
 
 
 class SASRecF(SASRec):
-    @classmethod
-    def own_settings(cls, objective: Objective) -> Mapping[str, Any]:
-        del objective
-        return {"features": None}
+    reads_features = True
 
     def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
         super().__init__(config, features)

@@ -19,6 +19,7 @@ from linrec.data.atomic import check_free, write_bytes, write_text
 from linrec.data.guard import first_line, reading
 from linrec.data.ids import IdMap
 from linrec.data.item_features import Field, ItemFeatures
+from linrec.data.store import SequenceStore
 from linrec.types import InputError
 
 FORMAT = 2  # 1 knew one backbone, and laid its weights out otherwise
@@ -32,6 +33,11 @@ class Catalogue:
     """The items a model knows, in index order: ids, titles, features, how often each occurred."""
 
     table: pl.DataFrame  # item, events, and whatever columns the dataset has
+
+    @classmethod
+    def of(cls, store: SequenceStore) -> Catalogue:
+        """For a run to carry along."""
+        return cls(store.item_table.with_columns(events=pl.Series(store.popularity()[1:])))
 
     @property
     def ids(self) -> IdMap:
