@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import linrec
 from linrec.nn import MultiheadAttention
+from linrec.transplant import Adapter, Place, huggingface
 from linrec.types import InputError
 from tests.ops.cases import LINEAR, assert_close
 
@@ -255,6 +256,35 @@ def test_what_stays_says_why(module: nn.Module, reason: str) -> None:
     assert model[0] is module
     assert list(report.skipped) == ["0"]
     assert any(text in report.skipped["0"] for text in reason.split("|"))
+
+
+class AsLongAgo(nn.Module):
+    """What transformers' attention once took."""
+
+    is_cross_attention = False
+
+    def forward(self, hidden_states: Tensor, layer_past: object = None) -> None: ...
+
+
+class AsNow(AsLongAgo):
+    def forward(self, hidden_states: Tensor, past_key_values: object = None) -> None: ...
+
+
+@pytest.mark.parametrize("adapter", [huggingface.BERT, huggingface.GPT2])
+def test_an_older_transformers_stays(adapter: Adapter) -> None:
+    def reason(module: nn.Module, name: str = "attn") -> str:
+        return adapter.why_not(Place(name, nn.Sequential(), "attn", module)) or ""
+
+    assert "an older transformers" in reason(AsLongAgo())
+    assert reason(AsNow()) == ""
+    relative = AsNow()
+    relative.position_embedding_type = "relative_key"  # type: ignore[assignment]
+    pruned = AsNow()
+    pruned.pruned_heads = {1}  # type: ignore[assignment]
+    assert "pruned" in reason(pruned)
+    if adapter is huggingface.BERT:
+        assert "relative positions" in reason(relative)
+        assert "cross attention" in reason(AsNow(), "layer.0.crossattention.self")
 
 
 def test_a_subclass_with_torchs_forward_is_taken() -> None:

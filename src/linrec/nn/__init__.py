@@ -2,7 +2,7 @@
 
 from linrec.nn.base import Attention, Causal, merge_heads, split_heads
 from linrec.nn.masks import Mask
-from linrec.nn.multihead import MultiheadAttention, why_not
+from linrec.nn.multihead import MultiheadAttention
 
 __all__ = [
     "Attention",
@@ -11,5 +11,4 @@ __all__ = [
     "MultiheadAttention",
     "merge_heads",
     "split_heads",
-    "why_not",
 ]

@@ -18,15 +18,12 @@ CROSS = "cross attention; linear mechanisms attend within one sequence"
 
 
 class HuggingFaceAttention(Attention):
-    """What both have in common: how they are called, their masks and their cache.
-
-    The arguments' order changed between versions and their names did not: positions are looked up.
-    """
+    """What both have in common: how they are called, their masks and their cache."""
 
     def __init__(self, old: Any, mechanism: str, causal: Causal, heads: int) -> None:
         super().__init__(mechanism, heads, causal=causal)
         self.heads = heads
-        self.arguments = tuple(inspect.signature(type(old).forward).parameters)[1:]
+        self.arguments = _arguments(old)[1:]  # in an order that changes between versions
         self.layer_idx = getattr(old, "layer_idx", None)
         self.is_causal = bool(getattr(old, "is_causal", False))
 
@@ -37,7 +34,7 @@ class HuggingFaceAttention(Attention):
                 raise self.refused(f"{self.mechanism} cannot apply {name}; leave it out")
         q, k, v = (split_heads(x, self.heads) for x in self.projected(given["hidden_states"]))
         new = q.shape[2]
-        k, v = self._with_cached(k, v, given.get("past_key_values", given.get("past_key_value")))
+        k, v = self._with_cached(k, v, given.get("past_key_values"))
         mask = self._mask(given.get("attention_mask"), new, k)
         # keys from the cache have no queries any more: empty ones take their places
         q = torch.cat([q.new_zeros(*q.shape[:2], k.shape[2] - new, q.shape[3]), q], 2)
@@ -148,7 +145,13 @@ def _why_not_gpt2(place: Place) -> str | None:
 
 
 def _why_not_plain(place: Place) -> str | None:
+    if "past_key_values" not in _arguments(place.module):
+        return "an older transformers passes its cache and results otherwise; 5.22.2 was tried"
     return "some of its heads were pruned" if getattr(place.module, "pruned_heads", None) else None
+
+
+def _arguments(module: Any) -> tuple[str, ...]:
+    return tuple(inspect.signature(type(module).forward).parameters)
 
 
 _BERT, _GPT2 = "transformers.models.bert.modeling_bert", "transformers.models.gpt2.modeling_gpt2"

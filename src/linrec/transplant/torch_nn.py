@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from linrec.nn import Attention, MultiheadAttention, why_not
+from linrec.nn import Attention
+from linrec.nn.multihead import MultiheadAttention, why_not
 from linrec.transplant.adapter import Adapter, Place
 
 
