@@ -12,6 +12,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
@@ -93,19 +94,23 @@ def install(name: str) -> str | None:
 def run(
     name: str, module: str, *arguments: str, seconds: float
 ) -> subprocess.CompletedProcess[str]:
-    """A module of this repository by the environment's python, which knows linrec by its source."""
-    kept = {
-        key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COV_"))
-    }
-    return subprocess.run(
-        [python_of(name), "-W", "ignore", "-m", module, *arguments],
-        cwd=REPO,
-        env=kept | {"PYTHONPATH": str(REPO / "src"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
+    """A module of this repository by the environment's python, which knows linrec by its source.
+
+    It runs in an empty folder, because RecBole leaves logs wherever it is.
+    """
+    ours = ("PYTHON", "COV_")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+    path = os.pathsep.join([str(REPO / "src"), str(REPO)])
+    with tempfile.TemporaryDirectory() as folder:
+        return subprocess.run(
+            [python_of(name), "-W", "ignore", "-m", module, *arguments],
+            cwd=folder,
+            env=kept | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
 
 
 def main() -> int:
