@@ -1,6 +1,6 @@
 """Speed and memory of other people's models before and after `linrec.replace_attention`.
 
-    .venv/bin/python -m benchmarks.transplant                     # all, about half an hour
+    .venv/bin/python -m benchmarks.transplant                     # all
     .venv/bin/python -m benchmarks.transplant --models encoder    # torch's alone
 
 Models: `encoder` (torch.nn.TransformerEncoder, here), `recbole` (SASRec) and `bert` (Hugging Face),
