@@ -154,11 +154,6 @@ def stack_of(config: ModelConfig, *, more_positions: int = 0) -> Stack:
     )  # fmt: skip
 
 
-def fusing_init(fusion: nn.Linear) -> None:
-    """Begin with a fusion that is as large as the vectors it fuses, so that none is drowned."""
-    nn.init.normal_(fusion.weight, std=fusion.in_features**-0.5)
-
-
 def gaussian_init(module: nn.Module) -> None:
     """Weights from a narrow Gaussian, biases zero, padding zero."""
     if isinstance(module, nn.Linear | nn.Embedding):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from linrec.backbones.backbone import fusing_init, gaussian_init
+from linrec.backbones.backbone import gaussian_init
 from linrec.backbones.config import ModelConfig
 from linrec.backbones.sasrec import SASRec
 from linrec.data.item_features import ItemFeatures
@@ -20,7 +20,10 @@ class SASRecF(SASRec):
         self.features = FeatureEmbedding(features, config.width)
         self.fuse = nn.Linear((1 + len(features.fields)) * config.width, config.width)
         self.apply(gaussian_init)
-        fusing_init(self.fuse)
+        # it begins as SASRec: the item passes as it is, tied to the item it will be compared with,
+        # and the features whisper
+        with torch.no_grad():
+            self.fuse.weight[:, : config.width] = torch.eye(config.width)
 
     def events(self, items: Tensor) -> Tensor:
         known = self.features(items).flatten(-2)
