@@ -27,6 +27,13 @@ from tests.transplant import environments
 ENVIRONMENT = {"recbole": "recbole", "bert": "transformers"}
 MECHANISMS = (ORIGINAL, "linrec-decay", "linrec")
 SECONDS = 3600
+OUT, PAGE = ROOT / "results/benchmarks/transplant.json", ROOT / "docs" / "transplant.md"
+BEGIN, END = "<!-- transplant -->\n", "<!-- /transplant -->"
+TITLES = {
+    "encoder": "`nn.TransformerEncoder`",
+    "recbole": "RecBole's SASRec",
+    "bert": "Hugging Face's BERT",
+}
 
 
 def main() -> None:
@@ -50,6 +57,26 @@ def main() -> None:
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(json.dumps(outcome, indent=1) + "\n")
     print(f"wrote {asked.out}")
+    if asked.out == OUT:
+        PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
+
+
+def rendered(page: str) -> str:
+    """docs/transplant.md with the table between its markers made anew."""
+    before, rest = page.split(BEGIN)
+    rows = json.loads(OUT.read_text("utf-8"))["rows"]
+    return before + BEGIN + table(rows) + END + rest.split(END)[1]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """How many times as fast, and how many times less memory, as the original was."""
+    lines = ["| model | N | attention | training step | evaluation | memory |", "|" + "---|" * 6]
+    for row in rows:
+        if row["mechanism"] != ORIGINAL:
+            ratios = " | ".join(f"{row[f'{what}_ratio']} x" for what in ("train", "eval", "mib"))
+            name, length = TITLES[row["model"]], f"{row['length']:,}"
+            lines.append(f"| {name} | {length} | `{row['mechanism']}` | {ratios} |")
+    return "\n".join(lines) + "\n"
 
 
 def compared(model: str, length: int, asked: argparse.Namespace) -> dict[str, Any]:
@@ -115,7 +142,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=ROOT / "results/benchmarks/transplant.json")
+    parser.add_argument("--out", type=Path, default=OUT)
     return parser.parse_args()
 
 

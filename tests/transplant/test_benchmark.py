@@ -23,7 +23,12 @@ def test_a_tiny_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row["mechanism"] for row in found["rows"]] == ["original", "linrec-decay"]
     first = found["rows"][0]
     assert (first["train_ratio"], first["eval_ratio"]) == (1.0, 1.0)
-    assert all(row["train_ms"] > row["eval_ms"] > 0 for row in found["rows"])
+    assert all(row[what] > 0 for row in found["rows"] for what in ("train_ms", "eval_ms"))
+
+
+def test_no_figure_on_the_page_was_typed_in() -> None:
+    text = transplant.PAGE.read_text("utf-8")
+    assert transplant.rendered(text) == text
 
 
 def test_batches_hold_as_many_events_at_every_length() -> None:
