@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format envs bench clean
 
 # a user's site-packages or PYTHONPATH must not leak into .venv
 export PYTHONNOUSERSITE := 1
@@ -24,7 +24,7 @@ demo: $(READY) ## data, training, evaluation and a report, in about two minutes
 	@$(BIN)/linrec demo
 
 # one thread a worker: the workers already share the cores
-test: check ## all checks and all tests, with coverage (PYTEST_ARGS="-k name" narrows)
+test: check envs ## all checks and all tests, with coverage (PYTEST_ARGS="-k name" narrows)
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal \
 	  --cov=linrec --cov-report=term $(PYTEST_ARGS)
 
@@ -38,10 +38,13 @@ format: $(READY) ## format the code and repair what lint can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+envs: $(READY) ## RecBole, RecTools, RePlay and transformers in .envs/, for their tests (once)
+	@$(PYTHON) -m tests.transplant.environments
+
 bench: $(READY) ## speed and memory, as JSON with commit and machine (BENCH_ARGS are passed on)
 	$(PYTHON) -m benchmarks.run $(BENCH_ARGS)
 
-clean: ## remove caches, builds and the demo's output (.venv stays)
+clean: ## remove caches, builds and the demo's output (.venv and .envs stay)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* \
 	  build dist linrec-demo
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

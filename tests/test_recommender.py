@@ -324,7 +324,7 @@ def test_a_dataset_that_went_away_is_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="was only in memory; say where it is with --data"):
         linrec.load(tmp_path / "run").evaluate()
     moved = linrec.load(run)
-    moved._dataset["path"] = str(tmp_path / "gone")
+    moved.description.dataset["path"] = str(tmp_path / "gone")
     with pytest.raises(InputError, match=r"no longer at .*gone; say where it is with --data"):
         moved.recommend([A])
 

@@ -12,13 +12,14 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from linrec import ops
+    from linrec import nn, ops
     from linrec.data.prepare import PrepareOptions, prepare
     from linrec.data.store import SequenceStore
     from linrec.recommender import Recommender, load
+    from linrec.transplant import TransplantReport, replace_attention
     from linrec.types import InputError, Recommendations
 
-__version__ = version("linrec")
+__version__: str
 
 __all__ = [
     "InputError",
@@ -26,9 +27,12 @@ __all__ = [
     "Recommendations",
     "Recommender",
     "SequenceStore",
+    "TransplantReport",
     "load",
+    "nn",
     "ops",
     "prepare",
+    "replace_attention",
 ]
 
 # imported when first asked for: `linrec --help` needs neither torch nor polars
@@ -38,14 +42,18 @@ _HOMES = {
     "Recommendations": "linrec.types",
     "Recommender": "linrec.recommender",
     "SequenceStore": "linrec.data.store",
+    "TransplantReport": "linrec.transplant",
     "load": "linrec.recommender",
     "prepare": "linrec.data.prepare",
+    "replace_attention": "linrec.transplant",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ops":
-        return import_module("linrec.ops")
+    if name == "__version__":  # a checkout on the path, not installed, has none
+        return version("linrec")
+    if name in ("nn", "ops"):
+        return import_module(f"linrec.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'linrec' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
 
-import linrec
 from linrec.backbones import Backbone, build
-from linrec.backbones.catalogue import completed, takes_features
+from linrec.backbones.catalogue import completed
 from linrec.backbones.saving import (
     CONFIG,
     WEIGHTS,
@@ -23,29 +23,30 @@ from linrec.backbones.saving import (
     check_free_for_run,
     read_description,
     read_model,
-    write_config,
     write_description,
     write_weights,
 )
 from linrec.data.atomic import write_folder
 from linrec.data.histories import Histories, of_items, of_users
-from linrec.data.item_features import ITEM, Field, ItemFeatures, choose_fields
 from linrec.data.prepare import prepare
 from linrec.data.sequences import IntArray
 from linrec.data.splits import EVENTS_TO_SPLIT, Split, leave_one_out
 from linrec.data.store import SequenceStore
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
-from linrec.evaluation.ranks import Progress, batches
+from linrec.evaluation.ranks import Progress, Scorer, batches
 from linrec.evaluation.scorer import model_scorer
 from linrec.scoring import hide_seen as hide
 from linrec.scoring import top_k
-from linrec.training.config import RunConfig, parse
+from linrec.training.config import RunConfig
 from linrec.training.config import recipe as find_recipe
 from linrec.training.history import write_history
 from linrec.training.loop import Trained, Trainer
+from linrec.training.plan import Plan, named, recorded
 from linrec.training.watch import Watch
 from linrec.types import PAD, InputError, Recommendations
+
+Part = TypeVar("Part")
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,15 +64,13 @@ class Recommender:
     """
 
     def __init__(self, *, recipe: str = "default", **settings: Any) -> None:
-        config = find_recipe(recipe).with_settings(settings)
-        self.config: RunConfig = replace(config, model=completed(config.model))
-        self._asked_features = self.config.model.features
+        self._asked: RunConfig = find_recipe(recipe).with_settings(settings)
+        self.config = replace(self._asked, model=completed(self._asked.model))
         self.trained: Trained | None = None
         self._model: Backbone | None = None
         self._catalogue: Catalogue | None = None
         self._store: SequenceStore | None = None
-        self._dataset: dict[str, Any] = {}
-        self._fields: tuple[Field, ...] = ()
+        self._description: RunDescription | None = None
 
     def fit(
         self,
@@ -97,71 +96,18 @@ class Recommender:
         store = open_data(data)
         split = leave_one_out(store.sequences())
         _check_trainable(split)
-        watch = watch or Watch()
-        self._choose_features(store, watch)
-        torch.manual_seed(self.config.training.seed)
-        model = build(self.config.model, ItemFeatures.of(store.item_table, self._fields))
-        trainer = Trainer(model, store, split, self.config, watch)
+        plan = Plan.of(self._asked, store, warnings.warn if watch is None else watch.say)
+        torch.manual_seed(plan.config.training.seed)
+        model = build(plan.config.model, plan.features)
+        trainer = Trainer(model, store, split, plan.config, watch or Watch())
         # only now: nothing is written or replaced before all that was asked for can be
         if folder is not None:
-            self._open_run(folder, store, resume=resume, overwrite=overwrite)
+            plan.open(folder, resume=resume, overwrite=overwrite)
         self.trained = trainer.run(folder, resume=resume)
-        self._model, self._store, self._dataset = model.cpu(), store, _dataset(store)
-        self._catalogue = catalogue_of(store)
+        # together: a training that fails leaves whatever was trained before it
+        self.config, self._description, self._store = plan.config, plan.description, store
+        self._model, self._catalogue = model.cpu(), Catalogue.of(store)
         return self
-
-    def _choose_features(self, store: SequenceStore, watch: Watch) -> None:
-        """What the model will read of its items; from now on the settings name it."""
-        model = self.config.model
-        if not takes_features(model):
-            return
-        asked = self._asked_features  # not those of an earlier fit on other data
-        self._fields = choose_fields(store.item_table, store.features, asked)
-        names = tuple(field.name for field in self._fields)
-        self.config = replace(self.config, model=replace(model, features=names))
-        if asked is None and names == (ITEM,):
-            watch.say(
-                f"{_named(store)} has no item features: {model.backbone} takes the item's own id "
-                "for one; `linrec prepare EVENTS --items FILE` adds features"
-            )
-
-    def _open_run(
-        self, folder: Path, store: SequenceStore, *, resume: bool, overwrite: bool
-    ) -> None:
-        if resume:
-            self._check_same_run(folder, store)
-            write_config(folder, self._describe(store))  # epochs and patience may be new
-            return
-        if store.path is not None and store.path.resolve().is_relative_to(folder.resolve()):
-            raise InputError(f"{folder} holds the dataset {store.path}; choose another place")
-        with write_folder(folder, overwrite, marker=CONFIG) as draft:
-            write_description(draft, self._describe(store), catalogue_of(store))
-
-    def _check_same_run(self, folder: Path, store: SequenceStore) -> None:
-        description, _ = read_description(folder)
-        if description.dataset.get("fingerprint") != store.fingerprint:
-            raise InputError(
-                f"{folder} was begun on another dataset ({description.dataset.get('path')}); "
-                "resume it with that one, or choose another place"
-            )
-        before = parse(
-            {"model": asdict(description.model), "training": description.training}, CONFIG
-        )
-        free = {"epochs": self.config.training.epochs, "patience": self.config.training.patience}
-        if before.with_training(**free).as_dict() | {"description": ""} != self.config.as_dict() | {
-            "description": ""
-        }:
-            raise InputError(
-                f"{folder} was begun with other settings than these; only epochs and patience may "
-                "change when a run is resumed"
-            )
-
-    def _describe(self, store: SequenceStore) -> RunDescription:
-        return RunDescription(
-            linrec=linrec.__version__, model=self.config.model,
-            training=asdict(self.config.training), n_items=store.n_items, dataset=_dataset(store),
-            features=self._fields,
-        )  # fmt: skip
 
     def evaluate(self, data: Data | None = None, **options: Any) -> Evaluation:
         """Figures on the held-out events; options are those of `EvaluationOptions`."""
@@ -172,9 +118,9 @@ class Recommender:
     ) -> tuple[Evaluation, pl.DataFrame]:
         """The same, and one row a user with the rank of what really came next."""
         model, store = self.model, self._data(data)
-        if store.fingerprint != self._dataset.get("fingerprint"):
+        if store.fingerprint != self.description.dataset.get("fingerprint"):
             raise InputError(
-                f"{_named(store)} is not the dataset of this run ({_place(self._dataset)}): it may "
+                f"{named(store)} is not the dataset of this run ({self._place()}): it may "
                 "hold out events that the model was trained on; evaluate it on its own dataset"
             )
         chosen = EvaluationOptions(reads=self.config.model.max_length, **options)
@@ -203,9 +149,10 @@ class Recommender:
         nobody, nothing = np.empty(0, np.int64), np.empty((0, k), np.float32)
         tables = [self._table(histories, nobody, nothing.astype(np.int64), nothing)]
         options = RankOptions(reads=self.config.model.max_length)
+        scorer = model_scorer(self.model)
         done = 0
         for rows in batches(histories.sequences.lengths, len(self.catalogue), options):
-            tables.append(self._top(histories, rows, k, hide_seen))
+            tables.append(self._top(scorer, histories, rows, k, hide_seen))
             done += len(rows)
             if progress is not None:
                 progress(done, len(histories))
@@ -226,10 +173,12 @@ class Recommender:
             raise InputError("give either ids of users or lists of items, not some of each")
         return of_items(asked, ids) if any(histories) else of_users(asked, self._data(data), ids)
 
-    def _top(self, histories: Histories, rows: IntArray, k: int, hidden: bool) -> pl.DataFrame:
+    def _top(
+        self, scorer: Scorer, histories: Histories, rows: IntArray, k: int, hidden: bool
+    ) -> pl.DataFrame:
         chosen = histories.sequences.take(rows)
         with torch.inference_mode():
-            scores = model_scorer(self.model)(chosen)
+            scores = scorer(chosen)
             empty = torch.from_numpy(chosen.lengths == 0)
             scores[empty] = self._popularity()
             items, best = top_k(hide(scores, chosen) if hidden else scores, k)
@@ -261,14 +210,9 @@ class Recommender:
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a run folder: weights, config, items; in one step."""
         folder, model = Path(path), self.model
-        description = RunDescription(
-            linrec=linrec.__version__, model=self.config.model,
-            training=asdict(self.config.training), n_items=len(self.catalogue),
-            dataset=self._dataset, features=self._fields,
-        )  # fmt: skip
         check_free_for_run(folder, overwrite=overwrite)
         with write_folder(folder, overwrite, marker=CONFIG) as draft:
-            write_description(draft, description, self.catalogue)
+            write_description(draft, self.description, self.catalogue)
             write_weights(draft / WEIGHTS, model)
             if self.trained is not None:
                 write_history(draft, self.trained.progress.history)
@@ -279,37 +223,38 @@ class Recommender:
         folder = Path(path)
         description, catalogue = read_description(folder)
         found = cls()
-        found.config = parse(
-            {"model": asdict(description.model), "training": description.training},
-            str(folder / CONFIG),
-        )
-        found._model, found._catalogue = read_model(folder, description, catalogue), catalogue
-        found._dataset, found._fields = description.dataset, description.features
+        found._asked = found.config = recorded(description, str(folder / CONFIG))
+        found._model = read_model(folder, description, catalogue)
+        found._description, found._catalogue = description, catalogue
         return found
 
     @property
     def model(self) -> Backbone:
-        if self._model is None:
-            raise InputError("this recommender is not trained yet; call fit, or linrec.load a run")
-        return self._model
+        return _trained(self._model)
 
     @property
     def catalogue(self) -> Catalogue:
-        if self._catalogue is None:
-            raise InputError("this recommender is not trained yet; call fit, or linrec.load a run")
-        return self._catalogue
+        return _trained(self._catalogue)
+
+    @property
+    def description(self) -> RunDescription:
+        """What the run is: settings, features, the dataset it learned from."""
+        return _trained(self._description)
 
     @property
     def store(self) -> SequenceStore:
         """The dataset it was trained on."""
         return self._data(None)
 
+    def _place(self) -> str:
+        return self.description.dataset.get("path") or "which was only in memory"
+
     def _data(self, data: Data | None) -> SequenceStore:
         """What was given, else what the model was trained on, if it is still where it was."""
         if data is not None:
             return open_data(data)
         if self._store is None:
-            place = self._dataset.get("path")
+            place = self.description.dataset.get("path")
             if place is None or not Path(place).is_dir():
                 where = "was only in memory" if place is None else f"is no longer at {place}"
                 raise InputError(f"the dataset of this run {where}; say where it is with --data")
@@ -335,16 +280,6 @@ def open_data(data: Data) -> SequenceStore:
     return prepare(data)
 
 
-def catalogue_of(store: SequenceStore) -> Catalogue:
-    """The items with their features and how often each occurs, for a run to carry along."""
-    return Catalogue(store.item_table.with_columns(events=pl.Series(store.popularity()[1:])))
-
-
-def _dataset(store: SequenceStore) -> dict[str, Any]:
-    place = None if store.path is None else str(store.path.resolve())
-    return {"fingerprint": store.fingerprint, "path": place}
-
-
 def _check_trainable(split: Split) -> None:
     if not (split.train.lengths > 1).any():
         raise InputError(
@@ -353,12 +288,10 @@ def _check_trainable(split: Split) -> None:
         )
 
 
-def _named(store: SequenceStore) -> str:
-    return "the given data" if store.path is None else str(store.path)
-
-
-def _place(dataset: dict[str, Any]) -> str:
-    return dataset.get("path") or "which was only in memory"
+def _trained(part: Part | None) -> Part:
+    if part is None:
+        raise InputError("this recommender is not trained yet; call fit, or linrec.load a run")
+    return part
 
 
 def _is_frame(value: object) -> TypeGuard[pl.DataFrame]:

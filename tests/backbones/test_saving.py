@@ -16,6 +16,7 @@ import torch
 
 from linrec.recommender import Recommender, load
 from linrec.types import InputError
+from tests.contracts.cases import cycle as cycle_with_features
 from tests.training.cases import SMALL, contents
 from tests.training.fixtures import dataset, run, store, trained
 
@@ -60,7 +61,7 @@ def foreign_weights(folder: Path) -> None:
 def weights_of_another_shape(folder: Path) -> None:
     path = folder / "model.safetensors"
     tensors = safetensors.torch.load_file(path)
-    tensors["embedding.item.weight"] = tensors["embedding.item.weight"][:-1].clone()
+    tensors["item.weight"] = tensors["item.weight"][:-1].clone()
     path.unlink()
     safetensors.torch.save_file(tensors, path)
 
@@ -88,6 +89,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "config is a list": (write("config.json", b"[]"), r"config\.json is damaged or not of a lin"),
     "another program's": (write("config.json", b'{"a": 1}'), r"config\.json is damaged or not"),
     "a newer version": (edit_config(format=99), r"config\.json has format version 99"),
+    "an older version": (edit_config(format=1), r"format version 1 and this linrec reads .* 2"),
     "unknown field": (edit_config(extra=1), r"config\.json is damaged.*unknown setting 'extra'"),
     "unknown setting": (
         edit_config(model__gate=1),
@@ -113,6 +115,16 @@ def test_a_damaged_run_is_refused(damage: str, copy: Path) -> None:
         load(copy)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 500
+
+
+def test_a_run_without_the_features_it_reads_is_refused(tmp_path: Path) -> None:
+    settings = SMALL | {"backbone": "sasrecf", "epochs": 1}
+    Recommender(**settings).fit(cycle_with_features()).save(tmp_path / "run")
+    assert load(tmp_path / "run").config.model.features == ("genre", "tags", "year")
+    items = tmp_path / "run" / "items.parquet"
+    pl.read_parquet(items).drop("tags").write_parquet(items)
+    with pytest.raises(InputError, match=r"items\.parquet has no column 'tags'; the run is damag"):
+        load(tmp_path / "run")
 
 
 def test_a_place_without_anything(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The block's two orders, and events as vectors."""
+"""The block: its two orders, dropout, and events that go on from a state."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from linrec.layers import Block, EventEmbedding, FeedForward, MultiHeadAttention
-from linrec.types import PAD
+from linrec.layers import Block, FeedForward, MultiHeadAttention
 
 
 class Double(nn.Module):
@@ -46,18 +45,13 @@ def test_feed_forward_sees_each_position_alone() -> None:
     torch.testing.assert_close(layer(x)[:, 3], layer(x[:, 3]))
 
 
-def test_positions_are_clamped_at_the_last_learned_one() -> None:
-    embedding = EventEmbedding(n_items=9, width=8, positions=4, dropout=0.0)
-    out = embedding(torch.full((1, 10), 5))
-    assert out.shape == (1, 10, 8)
-    for place in range(4, 10):
-        assert torch.equal(out[0, place], out[0, 3])
-    assert not torch.equal(out[0, 2], out[0, 3])
-
-
-def test_padding_gets_no_gradient() -> None:
-    embedding = EventEmbedding(n_items=9, width=8, positions=4, dropout=0.0)
-    embedding(torch.tensor([[3, 4, PAD, PAD]])).square().sum().backward()
-    grad = embedding.item.weight.grad
-    assert (grad[PAD] == 0).all()
-    assert (grad[3] != 0).any()
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_resumed_is_whole(norm) -> None:
+    """From the state of no past, all events; then cut in two."""
+    x, keep = torch.randn(2, 9, 8), torch.arange(9) < torch.tensor([[9], [7]])
+    attention = MultiHeadAttention("linrec-decay", 8, 2, causal=True)
+    block = Block(8, attention, FeedForward(8, 16), dropout=0.0, norm=norm)
+    whole = block(x, keep)
+    first, state = block.resume(x[:, :4], keep[:, :4], attention.start(2))
+    second, _ = block.resume(x[:, 4:], keep[:, 4:], state)
+    torch.testing.assert_close(torch.cat([first, second], 1)[keep], whole[keep])

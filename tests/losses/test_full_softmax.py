@@ -18,10 +18,11 @@ def inputs(n_items: int = 300, share: float = 0.7) -> tuple[Tensor, Tensor, Tens
     return torch.randn(4, 25, 16), torch.randn(n_items + 1, 16) / 4, targets
 
 
-def plain(hidden: Tensor, items: Tensor, targets: Tensor) -> Tensor:
+def plain(hidden: Tensor, items: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
     """Position by position: minus the log of the target's share among items 1, 2, ..."""
+    offset = torch.zeros(len(items)) if bias is None else bias
     each = [
-        -F.log_softmax(items[1:] @ hidden[place], 0)[targets[place] - 1]
+        -F.log_softmax(items[1:] @ hidden[place] + offset[1:], 0)[targets[place] - 1]
         for place in map(tuple, (targets != PAD).nonzero())
     ]
     return torch.stack(each).mean()
@@ -43,6 +44,69 @@ def test_it_is_cross_entropy(n_items, dtype, tolerance) -> None:
         torch.testing.assert_close(
             found.grad.float(), right.grad, rtol=tolerance, atol=tolerance * scale + 1e-7
         )
+
+
+@pytest.fixture(params=["in chunks", "at once"])
+def _either_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product and the softmax fused in chunks, and as older versions of torch have them."""
+    if request.param == "at once":
+        monkeypatch.delattr(F, "linear_cross_entropy", raising=False)
+    elif not hasattr(F, "linear_cross_entropy"):
+        pytest.skip(f"torch {torch.__version__} has no linear_cross_entropy")
+
+
+def with_bias(n_items: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return *inputs(n_items), 2 * torch.randn(n_items + 1)
+
+
+# torch sums the losses of its chunks in bfloat16 itself: of many items their mean is 3 % off
+@pytest.mark.usefixtures("_either_path")
+@pytest.mark.parametrize(
+    ("n_items", "dtype", "tolerance"),
+    [
+        *((n_items, torch.float32, 1e-5) for n_items in (7, 300, 5_000)),
+        *((n_items, torch.bfloat16, 2e-2) for n_items in (7, 300)),
+    ],
+)
+def test_with_a_bias_it_is_cross_entropy_of_shifted_scores(n_items, dtype, tolerance) -> None:
+    hidden, items, targets, bias = with_bias(n_items)
+    exact = [x.to(dtype).float() for x in (hidden, items, bias)]
+    given = [x.clone().requires_grad_() for x in (exact[0].to(dtype), *exact[1:])]
+    wanted = [x.clone().requires_grad_() for x in exact]
+    loss = full_softmax(*given[:2], targets, given[2])
+    expected = plain(*wanted[:2], targets, wanted[2])
+    loss.backward()
+    expected.backward()
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, expected, rtol=tolerance, atol=tolerance)
+    for found, right in zip(given, wanted, strict=True):
+        scale = right.grad.abs().max().item()
+        torch.testing.assert_close(
+            found.grad.float(), right.grad, rtol=tolerance, atol=tolerance * scale + 1e-7
+        )
+
+
+@pytest.mark.usefixtures("_either_path")
+def test_no_bias_is_a_bias_of_zero() -> None:
+    hidden, items, targets, bias = with_bias(300)
+    without = full_softmax(hidden, items, targets)
+    torch.testing.assert_close(
+        full_softmax(hidden, items, targets, torch.zeros_like(bias)), without
+    )
+    assert not torch.isclose(full_softmax(hidden, items, targets, bias), without)
+
+
+@pytest.mark.usefixtures("_either_path")
+def test_the_bias_of_padding_is_never_learned() -> None:
+    hidden, items, targets, bias = with_bias(300)
+    loud = bias.clone()
+    loud[PAD] = 1e3
+    loud.requires_grad_()
+    loss = full_softmax(hidden, items, targets, loud)
+    torch.testing.assert_close(loss, full_softmax(hidden, items, targets, bias))
+    loss.backward()
+    assert loud.grad[PAD] == 0
+    assert (loud.grad[1:] != 0).all()
 
 
 def test_positions_without_a_target_do_not_count() -> None:

@@ -11,8 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linrec import ops
+from linrec.ops.accumulation import CHUNK, Clock, Past
 from linrec.ops.mechanism import EPSILON
-from tests.ops.cases import Case, assert_close, attend, random_case, values_and_grads
+from tests.ops.cases import (
+    Case,
+    Padding,
+    assert_close,
+    assert_same_values_and_grads,
+    attend,
+    oracle,
+    random_case,
+    values_and_grads,
+)
 
 EITHER_WAY = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 PADDINGS = pytest.mark.parametrize("padding", ["none", "end", "start", "random"])
@@ -125,3 +135,56 @@ def test_the_state_fades() -> None:
     assert state.column.item() == pytest.approx(1.5)
     assert state.count.item() == pytest.approx(1.5)
     assert out.item() == pytest.approx(3.5 / 1.5)
+
+
+# ---------------------------------------------------------------------- both ways in one pass
+
+
+def check_both_ways(case: Case) -> None:
+    assert_same_values_and_grads(
+        lambda x: attend("linrec-decay", x, False), lambda x: oracle("linrec-decay", x, False), case
+    )
+
+
+# up to one chunk the lengths of test_oracle serve; here two chunks are full, or three begin
+@PADDINGS
+@pytest.mark.parametrize(
+    "length", [CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 2 * CHUNK, 129, 130]
+)
+def test_both_ways_at_the_borders_of_chunks(length: int, padding: Padding) -> None:
+    check_both_ways(random_case(length, seed=length, batch=1, width=3, padding=padding))
+
+
+def test_both_ways_over_chunks_of_padding() -> None:
+    """The memory crosses a whole chunk in which nothing happens, and fades by nothing."""
+    case = random_case(200, seed=7, batch=2, width=3)
+    time = torch.arange(200)
+    keep = torch.stack([(time < 20) | (time >= 160), (time >= 70) & (time < 75)])
+    check_both_ways(replace(case, keep=keep))
+
+
+def test_the_sums_around_are_those_of_the_matrix() -> None:
+    rate, length = -torch.tensor([0.5, 0.01]).double(), 130
+    time = torch.arange(length, dtype=torch.float64)
+    weight = torch.exp(rate[:, None, None] * (time[:, None] - time).abs())  # [H, N, N]
+    case = random_case(length, seed=8, batch=2)
+    past = Past(length, Clock(rate[:, None, None]), case.k)
+    assert_close(past.sum_around(case.k), weight @ case.k)
+    found = past.attended_around(case.q, case.k, case.v)
+    assert_close(found, ((case.q @ case.k.mT) * weight) @ case.v)
+
+
+def test_both_ways_is_the_past_and_the_future_with_itself_once() -> None:
+    length = 130
+    case = random_case(length, seed=9, batch=2)
+    past = Past(length, Clock(case.decay[:, None, None]), case.k)
+    before = past.running_sum(case.k)[0]
+    after = past.running_sum(case.k.flip(2))[0].flip(2)
+    assert_close(past.sum_around(case.k), before + after - case.k)
+
+
+def test_both_ways_turns_with_time() -> None:
+    """Distance has no direction: read backwards, the same events say the same."""
+    case = random_case(130, seed=10, padding="random")
+    turned = replace(case.map(lambda x: x.flip(2)), keep=case.keep.flip(1))
+    assert_close(attend("linrec-decay", turned, False).flip(2), attend("linrec-decay", case, False))

@@ -59,7 +59,7 @@ def test_what_is_wrong_in_a_recipe_is_named(content, told: str, tmp_path: Path) 
 def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read recipe .*none\.toml: No such file"):
         recipe(str(tmp_path / "none.toml"))
-    with pytest.raises(InputError, match="unknown recipe 'fast'; choose from default"):
+    with pytest.raises(InputError, match="unknown recipe 'fast'; choose from bert4rec, default"):
         recipe("fast")
 
 
@@ -68,7 +68,8 @@ def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
     [
         ({"widht": 3}, "^unknown setting 'widht'; choose from backbone"),
         ({"precision": "fp8"}, "^precision must be 'float32' or 'bfloat16', not 'fp8'$"),
-        ({"objective": "x"}, "^objective must be 'all-positions' or 'last-position', not 'x'$"),
+        ({"objective": "x"}, "^objective must be 'all-positions', .* or 'cloze', not 'x'$"),
+        ({"mask_ratio": 0.5}, "^sasrec trained on all-positions has no use for mask_ratio; leave"),
         ({"epochs": "ten"}, "^epochs must be a valid integer, not 'ten'$"),
         ({"epochs": 0}, "^epochs must be at least 1, not 0$"),
         ({"patience": 0}, "^patience must be at least 1"),

@@ -29,6 +29,9 @@ class Backbone(nn.Module, ABC):
     objectives: ClassVar[tuple[Objective, ...]] = ("all-positions", "last-position")
     """How it can be trained; the first is the usual way."""
 
+    reads_features: ClassVar[bool] = False
+    """Whether an event is more to it than its item."""
+
     def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
         super().__init__()
         self.config, self.n_items = config, features.n_items
@@ -37,7 +40,7 @@ class Backbone(nn.Module, ABC):
     def own_settings(cls, objective: Objective) -> Mapping[str, Any]:
         """The settings that not every backbone has, with their defaults."""
         del objective
-        return {}
+        return {"features": None} if cls.reads_features else {}
 
     @abstractmethod
     def run(
@@ -69,7 +72,7 @@ class Backbone(nn.Module, ABC):
         """Whole histories as the encoder sees them: [rows, N], PAD at the end."""
         return torch.from_numpy(histories.last(self.config.max_length).padded())
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def encode(self, histories: Sequences) -> Tensor:
         """What is known of each user after the whole history: [rows, width]."""
         items = self.read(histories).to(self.device)
@@ -84,12 +87,10 @@ class Backbone(nn.Module, ABC):
 
     def start(self, users: int) -> UserState:
         """The state of users without a past, to be advanced event by event."""
-        reason = self.why_no_state()
-        if reason is not None:
-            raise InputError(reason)
+        self._check_state()
         return tuple(part.start(users) for part in self.memories())
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def advance(
         self, items: Tensor, state: UserState, keep: Tensor | None = None
     ) -> tuple[Tensor, UserState]:
@@ -97,9 +98,26 @@ class Backbone(nn.Module, ABC):
 
         Returns what is known of the user after each, [B, N, width], and the state to go on from.
         """
+        self._check_events(items)
         hidden, after = self.run(items, items != PAD if keep is None else keep, state)
         assert after is not None
         return hidden, after
+
+    def _check_state(self) -> None:
+        reason = self.why_no_state()
+        if reason is not None:
+            raise InputError(reason)
+
+    def _check_events(self, items: Tensor) -> None:
+        self._check_state()
+        if items.dim() != 2:
+            raise InputError(f"events must be [users, events], not {list(items.shape)}")
+        if items.numel() and (items.min() < PAD or items.max() > self.n_items):
+            wrong = items[(items < PAD) | (items > self.n_items)][0].item()
+            raise InputError(
+                f"{wrong} is not the index of an item, which are 1 to {self.n_items}; leave out "
+                "items that the model does not know"
+            )
 
     def why_no_state(self) -> str | None:
         """One sentence on why a history cannot be advanced by one event, or None if it can."""
@@ -134,11 +152,6 @@ def stack_of(config: ModelConfig, *, more_positions: int = 0) -> Stack:
             norm=config.norm, positions=config.positions + more_positions,
         )
     )  # fmt: skip
-
-
-def fusing_init(fusion: nn.Linear) -> None:
-    """Begin with a fusion that is as large as the vectors it fuses, so that none is drowned."""
-    nn.init.normal_(fusion.weight, std=fusion.in_features**-0.5)
 
 
 def gaussian_init(module: nn.Module) -> None:

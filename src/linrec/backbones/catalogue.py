@@ -46,10 +46,6 @@ def completed(config: ModelConfig) -> ModelConfig:
     return replace(config, objective=objective, **filled)
 
 
-def takes_features(config: ModelConfig) -> bool:
-    return "features" in find(config.backbone).own_settings(config.objective or "all-positions")
-
-
 def find(name: str) -> type[Backbone]:
     if name not in BACKBONES:
         raise InputError(f"unknown backbone {name!r}; choose from {', '.join(BACKBONES)}")

@@ -28,7 +28,7 @@ class ModelConfig:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     backbone: str = described(
-        "sasrec", "The Transformer around the attention: sasrec, sasrecf, fdsa, bert4rec or core."
+        "sasrec", "The Transformer: sasrec, bert4rec, core or any other of linrec.backbones."
     )
     attention: str = described(
         "linrec-decay", "The mechanism: softmax, linrec, linrec-decay or any other of linrec.ops."
@@ -39,7 +39,10 @@ class ModelConfig:
         unset="the backbone's own",
     )
     features: tuple[str, ...] | str | None = described(
-        None, "Item features to read, as genre,year (sasrecf, fdsa).", unset="all", own=True
+        None,
+        "Item features to read, as genre,year (sasrecf, fdsa); `linrec describe` lists them.",
+        unset="all",
+        own=True,
     )
     mask_ratio: float | None = described(
         None, "Share of events masked, beside the last one (bert4rec).", unset="0.2", own=True
@@ -104,6 +107,9 @@ def complaint(error: ValidationError, parts: Mapping[str, type[Any]]) -> str:
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, InputError):  # the class had a sentence of its own
         return str(cause)
+    told = _of_several_kinds(first["loc"], parts)
+    if told is not None:
+        return f"{told}; not {first['input']!r:.60}"
     *within, name = [str(part) for part in first["loc"]] or ["the content"]
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         part = parts.get(within[-1] if within else "")
@@ -117,6 +123,15 @@ def complaint(error: ValidationError, parts: Mapping[str, type[Any]]) -> str:
         return f"{name}: {begin}"
     given = repr(first["input"])
     return f"{name} must be {wanted.split(', unable to')[0]}, not {given[:60]}"
+
+
+def _of_several_kinds(place: tuple[int | str, ...], parts: Mapping[str, type[Any]]) -> str | None:
+    """What a setting that takes more than one type is, where pydantic names its own types."""
+    for part in parts.values():
+        for item in fields(part):
+            if item.name in place[:-1] and "help" in item.metadata:
+                return f"{item.name}: {item.metadata['help']}"
+    return None
 
 
 def _names(given: tuple[str, ...] | str) -> tuple[str, ...]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from linrec.backbones.backbone import Backbone, UserState, fusing_init, gaussian_init, stack_of
-from linrec.backbones.config import ModelConfig, Objective
+from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
+from linrec.backbones.config import ModelConfig
 from linrec.data.item_features import ItemFeatures
 from linrec.layers import FeatureEmbedding, FieldAttention
 from linrec.types import PAD
 
 
 class FDSA(Backbone):
-    @classmethod
-    def own_settings(cls, objective: Objective) -> Mapping[str, Any]:
-        del objective
-        return {"features": None}
+    reads_features = True
 
     def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
         super().__init__(config, features)
@@ -29,7 +25,8 @@ class FDSA(Backbone):
         self.item_stack, self.feature_stack = stack_of(config), stack_of(config)
         self.fuse_stacks = nn.Linear(2 * config.width, config.width)
         self.apply(gaussian_init)
-        fusing_init(self.fuse_stacks)
+        # as large as the stacks it fuses: the narrow Gaussian would shrink them to a third
+        nn.init.normal_(self.fuse_stacks.weight, std=self.fuse_stacks.in_features**-0.5)
 
     def run(
         self, items: Tensor, keep: Tensor, state: UserState | None

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-from linrec.backbones.backbone import fusing_init, gaussian_init
-from linrec.backbones.config import ModelConfig, Objective
+from linrec.backbones.backbone import gaussian_init
+from linrec.backbones.config import ModelConfig
 from linrec.backbones.sasrec import SASRec
 from linrec.data.item_features import ItemFeatures
 from linrec.layers import FeatureEmbedding
 
 
 class SASRecF(SASRec):
-    @classmethod
-    def own_settings(cls, objective: Objective) -> Mapping[str, Any]:
-        del objective
-        return {"features": None}
+    reads_features = True
 
     def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
         super().__init__(config, features)
         self.features = FeatureEmbedding(features, config.width)
         self.fuse = nn.Linear((1 + len(features.fields)) * config.width, config.width)
         self.apply(gaussian_init)
-        fusing_init(self.fuse)
+        # it begins as SASRec: the item passes as it is, tied to the item it will be compared with,
+        # and the features whisper
+        with torch.no_grad():
+            self.fuse.weight[:, : config.width] = torch.eye(config.width)
 
     def events(self, items: Tensor) -> Tensor:
         known = self.features(items).flatten(-2)

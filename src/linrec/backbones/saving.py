@@ -19,6 +19,7 @@ from linrec.data.atomic import check_free, write_bytes, write_text
 from linrec.data.guard import first_line, reading
 from linrec.data.ids import IdMap
 from linrec.data.item_features import Field, ItemFeatures
+from linrec.data.store import SequenceStore
 from linrec.types import InputError
 
 FORMAT = 2  # 1 knew one backbone, and laid its weights out otherwise
@@ -32,6 +33,11 @@ class Catalogue:
     """The items a model knows, in index order: ids, titles, features, how often each occurred."""
 
     table: pl.DataFrame  # item, events, and whatever columns the dataset has
+
+    @classmethod
+    def of(cls, store: SequenceStore) -> Catalogue:
+        """For a run to carry along."""
+        return cls(store.item_table.with_columns(events=pl.Series(store.popularity()[1:])))
 
     @property
     def ids(self) -> IdMap:
@@ -154,14 +160,17 @@ def last_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[-1].strip().rstrip(".")
 
 
-def read_model(folder: Path, description: RunDescription, catalogue: Catalogue) -> Backbone:
+def read_features(folder: Path, description: RunDescription, catalogue: Catalogue) -> ItemFeatures:
     for field in description.features:
         if field.name not in catalogue.table.columns:
             raise InputError(
                 f"{folder / ITEMS} has no column {field.name!r}; the run is damaged, {AGAIN}"
             )
-    features = ItemFeatures.of(catalogue.table, description.features)
-    model = build(description.model, features)
+    return ItemFeatures.of(catalogue.table, description.features)
+
+
+def read_model(folder: Path, description: RunDescription, catalogue: Catalogue) -> Backbone:
+    model = build(description.model, read_features(folder, description, catalogue))
     tensors = read_tensors(folder / WEIGHTS)
     try:
         model.load_state_dict(tensors)

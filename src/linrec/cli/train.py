@@ -36,6 +36,8 @@ def train(
       linrec train data/shop --out runs/shop
       linrec train data/ml-1m --out runs/paper --recipe paper-ml-1m --attention linrec
       linrec train data/shop --out runs/softmax --attention softmax --max-length 200
+      linrec train data/shop --out runs/fdsa --backbone fdsa --features genre,year
+      linrec train data/ml-1m --out runs/bert4rec --recipe bert4rec
       linrec train data/shop --out runs/shop --resume
     """
     from rich.console import Console

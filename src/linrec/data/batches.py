@@ -59,7 +59,10 @@ def last_position_batches(
 def cloze_batches(
     inputs: Sequences, mask: Masking, *, tokens: int, rng: np.random.Generator
 ) -> TrainingBatches:
-    """Each row with the event after it, masked, and some of the others too."""
+    """Each row with the event after it, masked, and some of the others too.
+
+    Rows are as long as in other trainings, so the masked event comes on top of `tokens`.
+    """
     targets = len(inputs) + int(mask.hidden_among(inputs.lengths).sum())
     return _batches(inputs, mask, targets, tokens, rng)
 

@@ -80,10 +80,11 @@ def convert(column: Column, kind: FeatureKind, *, spaced: bool = False) -> pl.Se
 def _by_type(values: pl.Series) -> FeatureKind | None:
     kind = values.dtype
     if isinstance(kind, pl.List):
-        return None if kind.inner.is_nested() else "multi"
+        # numbers with a fraction are measurements or a vector, not names of anything
+        return None if kind.inner.is_nested() or kind.inner.is_float() else "multi"
     if kind == pl.Boolean or isinstance(kind, pl.Categorical | pl.Enum):
         return "categorical"
-    if kind.is_float() or isinstance(kind, pl.Date | pl.Datetime):
+    if kind.is_float() or kind.is_decimal() or isinstance(kind, pl.Date | pl.Datetime):
         return "numeric"
     if kind.is_integer():
         return "numeric" if values.n_unique() > _FEW else "categorical"

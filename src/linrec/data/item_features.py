@@ -7,7 +7,7 @@ once, from the items a model is trained on, and kept with the model.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -28,6 +28,8 @@ NOTHING, MISSING, UNKNOWN, FIRST = 0, 1, 2, 3
 BUCKETS = 20
 # what only one item has tells no more than the item's own id; it serves to learn "unknown" from
 FEWEST = 2
+# of an item's values in one field; codes are a matrix as wide as the most of them
+MOST = 64
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Field:
             return FIRST + self.items
         return FIRST + (len(self.bounds) + 1 if self.kind == "numeric" else len(self.values))
 
-    def codes(self, table: pl.DataFrame) -> NDArray[np.int64]:
+    def codes(self, table: pl.DataFrame) -> NDArray[np.int32]:
         """[items + 1, values], one row an index of the catalogue, row PAD first."""
         if self.kind == "id":
             rows = np.arange(FIRST, FIRST + len(table))[:, None]
@@ -57,32 +59,43 @@ class Field:
             rows = self._buckets(table[self.name])[:, None]
         else:
             rows = self._categories(table[self.name])
-        return np.concatenate([np.full((1, rows.shape[1]), NOTHING), rows]).astype(np.int64)
+        return np.concatenate([np.full((1, rows.shape[1]), NOTHING), rows]).astype(np.int32)
 
     def _buckets(self, numbers: pl.Series) -> NDArray[np.int64]:
         values = numbers.cast(pl.Float64).fill_null(np.nan).to_numpy()
         found = FIRST + np.searchsorted(np.array(self.bounds), values, side="right")
         return np.where(np.isnan(values), MISSING, found)
 
-    def _categories(self, texts: pl.Series) -> NDArray[np.int64]:
-        code = {value: FIRST + place for place, value in enumerate(self.values)}
-        rows = [
-            sorted({code.get(value, UNKNOWN) for value in values}) or [MISSING]
-            for values in _lists(texts)
-        ]
-        filled = np.full((len(rows), max(map(len, rows), default=1)), NOTHING, dtype=np.int64)
-        for row, found in enumerate(rows):
-            filled[row, : len(found)] = found
-        return filled
+    def _categories(self, column: pl.Series) -> NDArray[np.int64]:
+        codes = pl.int_range(FIRST, FIRST + len(self.values), eager=True)
+        known = pl.DataFrame({"value": pl.Series(self.values, dtype=pl.String), "code": codes})
+        found = (
+            _values(column)
+            .join(known, on="value", how="left")
+            .select("row", pl.col("code").fill_null(UNKNOWN))
+            .unique()
+            .sort("row", "code")
+            .with_columns(place=pl.int_range(pl.len()).over("row"))
+            .filter(pl.col("place") < MOST)
+        )
+        widest = 1 + (0 if found.is_empty() else int(found["place"].max()))  # type: ignore[arg-type]
+        rows = np.full((len(column), widest), NOTHING, dtype=np.int64)
+        rows[:, 0] = MISSING
+        rows[found["row"], found["place"]] = found["code"]
+        return rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ItemFeatures:
     """What a backbone is told about its items: how many, and their features as codes."""
 
     n_items: int
     fields: tuple[Field, ...] = ()
-    codes: tuple[NDArray[np.int64], ...] = ()  # of each field, [n_items + 1, values]
+    codes: tuple[NDArray[np.int32], ...] = ()  # of each field, [n_items + 1, values]
+
+    def same_as(self, other: ItemFeatures) -> bool:
+        alike = (self.n_items, self.fields) == (other.n_items, other.fields)
+        return alike and all(map(np.array_equal, self.codes, other.codes))
 
     @classmethod
     def of(cls, table: pl.DataFrame, fields: Sequence[Field]) -> ItemFeatures:
@@ -97,26 +110,51 @@ class ItemFeatures:
 
 
 def choose_fields(
-    table: pl.DataFrame, features: Sequence[Feature], names: Sequence[str] | None
+    table: pl.DataFrame,
+    features: Sequence[Feature],
+    names: Sequence[str] | None,
+    say: Callable[[str], None] | None = None,
 ) -> tuple[Field, ...]:
     """The fields of that name with their vocabularies; None takes all that can be learned from.
 
-    Where there is nothing to learn from, the item's own id is the one field.
+    Where there is nothing to learn from, the item's own id is the one field. `say` is told what
+    was left out.
     """
     usable = [feature for feature in features if feature.kind != "text"]
-    chosen: list[Feature | None]
     if names is None:
-        chosen = [*usable] or [None]
-    else:
-        chosen = [_named(name, features, usable) for name in dict.fromkeys(names)]
-    return tuple(_field(table, feature) for feature in dict.fromkeys(chosen))
+        fields = [learn_field(table, feature) for feature in usable]
+        idle = [field for field in fields if _tells_nothing(field, table)]
+        for field in idle:
+            if say is not None:
+                say(f"the feature {field.name} {NO_DIFFERENCE}: left out")
+        return tuple(field for field in fields if field not in idle) or (learn_field(table, None),)
+    chosen = dict.fromkeys(_named(name, features, usable) for name in names)
+    fields = [learn_field(table, feature) for feature in chosen]
+    for field in fields:
+        if _tells_nothing(field, table):
+            raise InputError(f"the feature {field.name} {NO_DIFFERENCE}; leave it out")
+    return tuple(fields)
+
+
+NO_DIFFERENCE = (
+    "tells no item from another (a category counts if two items share it; `linrec prepare "
+    "--feature NAME=numeric` makes numbers of codes)"
+)
+
+
+def _tells_nothing(field: Field, table: pl.DataFrame) -> bool:
+    codes = field.codes(table)[1:]
+    return field.kind != "id" and not (codes != codes[:1]).any()
 
 
 def _named(name: str, features: Sequence[Feature], usable: Sequence[Feature]) -> Feature | None:
     """The feature of that name, else the only one that has it for a word: year, release_year."""
     if name == ITEM:
         return None
-    exact = [feature for feature in usable if feature.name == name]
+    known = ", ".join([*(feature.name for feature in usable), ITEM])
+    exact = [feature for feature in features if feature.name == name]
+    if exact and exact[0] not in usable:
+        raise InputError(f"{name} is text, which no backbone reads; choose from {known}")
     alike = exact or [feature for feature in usable if _words(name) <= _words(feature.name)]
     if len(alike) == 1:
         return alike[0]
@@ -125,28 +163,23 @@ def _named(name: str, features: Sequence[Feature], usable: Sequence[Feature]) ->
             f"the dataset has no feature {name!r} nor any other; add some with "
             "`linrec prepare EVENTS --items FILE --out DATA`, or leave --features out"
         )
-    known = ", ".join(feature.name for feature in usable)
-    if any(feature.name == name for feature in features):
-        raise InputError(f"{name} is text, which no backbone reads; choose from {known}, {ITEM}")
     trouble = "fits several features" if alike else "is no feature of the dataset"
-    raise InputError(f"{name!r} {trouble}; choose from {known}, {ITEM}")
+    raise InputError(f"{name!r} {trouble}; choose from {known}")
 
 
 def _words(name: str) -> set[str]:
     return {word.removesuffix("s") for word in re.split(r"[\W_]+", name.lower())}
 
 
-def _field(table: pl.DataFrame, feature: Feature | None) -> Field:
+def learn_field(table: pl.DataFrame, feature: Feature | None) -> Field:
+    """A feature with its vocabulary; None stands for the item's own id."""
     if feature is None:
         return Field(ITEM, "id", items=len(table))
     column = table[feature.name]
     if feature.kind == "numeric":
         return Field(feature.name, "numeric", bounds=_bounds(column))
-    texts = pl.Series(
-        [value for values in _lists(column) for value in set(values)], dtype=pl.String
-    )
-    counts = texts.value_counts(name="count")
-    often = counts.filter(pl.col("count") >= FEWEST).to_series(0)
+    counts = _values(column).unique().group_by("value").len()
+    often = counts.filter(pl.col("len") >= FEWEST)["value"]
     kind: Literal["categorical", "multi"] = "multi" if feature.kind == "multi" else "categorical"
     return Field(feature.name, kind, values=tuple(often.sort()))
 
@@ -160,8 +193,10 @@ def _bounds(numbers: pl.Series) -> tuple[float, ...]:
     return tuple(float(bound) for bound in np.unique(inner) if bound > values.min())
 
 
-def _lists(column: pl.Series) -> list[list[str]]:
-    """The values of each item, none where the source has none."""
+def _values(column: pl.Series) -> pl.DataFrame:
+    """row, value: what each item has, nothing where the source has none."""
+    texts = column if isinstance(column.dtype, pl.List) else column.cast(pl.String)
+    frame = pl.DataFrame({"row": np.arange(len(column)), "value": texts})
     if isinstance(column.dtype, pl.List):
-        return [values or [] for values in column.list.drop_nulls().to_list()]
-    return [[] if value is None else [value] for value in column.cast(pl.String).to_list()]
+        frame = frame.explode("value").cast({"value": pl.String})
+    return frame.drop_nulls("value")

@@ -44,9 +44,12 @@ class Column:
         )
 
     def refuse(self, trouble: str) -> NoReturn:
+        if self.role in ("user", "item", "time", "rating"):
+            remedy = f"the {self.role}; set --{self.role} to another column or convert it"
+        else:
+            remedy = f"a number; set --feature {self.role}=KIND to another kind or convert it"
         raise InputError(
-            f"{self.source}: the column {self.values.name!r} holds {trouble} and cannot be the "
-            f"{self.role}; set --{self.role} to another column or convert it"
+            f"{self.source}: the column {self.values.name!r} holds {trouble} and cannot be {remedy}"
         )
 
     def _place(self, at: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from linrec.backbones import Backbone
@@ -13,8 +14,10 @@ from linrec.scoring import item_scores
 def model_scorer(model: Backbone) -> Scorer:
     """Puts the model into evaluation mode: with dropout on, equal histories would score apart."""
     model.eval()
+    with torch.no_grad():  # once: some backbones make them anew from their weights
+        vectors, bias = model.item_vectors(), model.item_bias()
 
     def score(histories: Sequences) -> Tensor:
-        return item_scores(model.encode(histories), model.item_vectors(), model.item_bias())
+        return item_scores(model.encode(histories), vectors, bias)
 
     return score

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrec import ops
 from linrec.types import InputError
-
-# spans, in events, over which the heads of linrec-decay remember when training begins: the shortest
-# sees the last event or two, the longest is nearly the paper's mechanism on whole histories
-SHORTEST_SPAN, LONGEST_SPAN = 2.0, 2048.0
 
 
 class MultiHeadAttention(nn.Module):
@@ -25,7 +20,7 @@ class MultiHeadAttention(nn.Module):
         self.project_in = nn.Linear(width, 3 * width)
         self.project_out = nn.Linear(width, width)
         if ops.takes_decay(mechanism):
-            self.decay_logit = nn.Parameter(initial_decay_logits(heads))
+            self.decay_logit = nn.Parameter(ops.initial_decay_logits(heads))
 
     def log_decay(self) -> Tensor | None:
         """log g of each head, or None for a mechanism that forgets nothing."""
@@ -55,23 +50,9 @@ class MultiHeadAttention(nn.Module):
     def _projected(self, x: Tensor) -> Tensor:
         """[B, N, width] -> q, k and v, each [B, heads, N, width / heads]."""
         projected: Tensor = self.project_in(x)
-        return projected.view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        width = x.shape[2] // self.heads
+        return projected.view(*x.shape[:2], 3, self.heads, width).permute(2, 0, 3, 1, 4)
 
     def _merged(self, out: Tensor) -> Tensor:
         projected: Tensor = self.project_out(out.transpose(1, 2).flatten(-2))
         return projected
-
-
-def initial_decay_logits(heads: int) -> Tensor:
-    """logit of g = exp(-1 / span), spans spread evenly on a log scale."""
-    middle = (SHORTEST_SPAN * LONGEST_SPAN) ** 0.5
-    spans = (
-        torch.tensor([middle])
-        if heads == 1
-        else torch.logspace(
-            torch.tensor(SHORTEST_SPAN).log10().item(),
-            torch.tensor(LONGEST_SPAN).log10().item(),
-            heads,
-        )
-    )
-    return torch.logit(torch.exp(-1.0 / spans))

@@ -27,7 +27,7 @@ class FieldEmbedding(nn.Module):
             vectors: Tensor = self.value(codes[:, 0])
         else:
             vectors = F.embedding_bag(codes, self.value.weight, mode="mean", padding_idx=NOTHING)
-        return vectors.view(*items.shape, -1)
+        return vectors.view(*items.shape, self.value.embedding_dim)
 
 
 class FeatureEmbedding(nn.Module):
@@ -51,7 +51,7 @@ class FieldAttention(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.look = nn.Linear(width, width)
-        self.judge = nn.Linear(width, 1)
+        self.judge = nn.Linear(width, 1, bias=False)  # a softmax would not notice one
 
     def forward(self, fields: Tensor) -> Tensor:
         """[..., fields, width] -> [..., width]."""

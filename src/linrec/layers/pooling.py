@@ -13,7 +13,7 @@ class WeightedMean(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.weigh = nn.Linear(width, 1)
+        self.weigh = nn.Linear(width, 1, bias=False)  # a softmax would not notice one
 
     def forward(
         self, x: Tensor, hidden: Tensor, keep: Tensor, state: MeanState | None = None

@@ -17,9 +17,11 @@ def full_softmax(
     bias: [n_items + 1], added to the scores.
     """
     wanted = targets != PAD
-    chosen, labels = hidden[wanted], targets[wanted] - 1
+    # in float32: cross-entropy in eight bits would move in steps of a hundredth
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    chosen, labels = hidden[wanted].to(wide), targets[wanted] - 1
     if not len(labels):
-        return chosen.float().sum()  # zero, and still part of the graph
+        return chosen.sum()  # zero, and still part of the graph
     items = item_vectors[PAD + 1 :].to(chosen.dtype)  # PAD can never be the answer
     offset = None if bias is None else bias[PAD + 1 :].to(chosen.dtype)
     if hasattr(F, "linear_cross_entropy") and not torch.compiler.is_compiling():

@@ -24,6 +24,7 @@ from linrec.ops.linrec_without_norm import LinRecWithoutNorm
 from linrec.ops.mechanism import LinearMechanism, State, no_state
 from linrec.ops.running_mean import MeanState, running_mean, start_mean
 from linrec.ops.softmax import Softmax
+from linrec.ops.spans import initial_decay_logits
 from linrec.types import InputError
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "factors",
     "find",
     "has_state",
+    "initial_decay_logits",
     "resume",
     "running_mean",
     "start",

@@ -34,6 +34,9 @@ def running_mean(
     largest logit so far, so that none overflows and no later event pushes an earlier mean to 0 / 0.
     """
     wide = torch.promote_types(x.dtype, torch.float32)
+    if not x.shape[1]:
+        empty = start_mean(x.shape[0], x.shape[2], dtype=wide, device=x.device)
+        return x, empty if state is None else state
     with torch.autocast(x.device.type, enabled=False):
         values, real = x.to(wide), logit.to(wide)
         if keep is not None:
@@ -48,5 +51,6 @@ def running_mean(
         summed = torch.cat([values * weight[..., None], weight[..., None]], -1)[:, None]
         before = None if state is None else state.total[:, None]
         total, last = Past(x.shape[1], clock, values).running_sum(summed, before)
-        mean = total[:, 0, :, :-1] / total[:, 0, :, -1:].clamp(min=torch.finfo(wide).tiny)
+        # the largest weight so far counts one, so a smaller total is that of no event at all
+        mean = total[:, 0, :, :-1] / total[:, 0, :, -1:].clamp(min=0.5)
     return mean.to(x.dtype), MeanState(last[:, 0], peak[:, -1])

@@ -1,0 +1,25 @@
+"""Over how many events the heads of linrec-decay remember when training begins."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# spans, in events: the shortest sees the last event or two, the longest is nearly the paper's
+# mechanism on whole histories
+SHORTEST_SPAN, LONGEST_SPAN = 2.0, 2048.0
+
+
+def initial_decay_logits(heads: int) -> Tensor:
+    """logit of g = exp(-1 / span), spans spread evenly on a log scale."""
+    middle = (SHORTEST_SPAN * LONGEST_SPAN) ** 0.5
+    spans = (
+        torch.tensor([middle])
+        if heads == 1
+        else torch.logspace(
+            torch.tensor(SHORTEST_SPAN).log10().item(),
+            torch.tensor(LONGEST_SPAN).log10().item(),
+            heads,
+        )
+    )
+    return torch.logit(torch.exp(-1.0 / spans))

@@ -1,0 +1,114 @@
+"""Every backbone with every attention, on a dataset whose answer is obvious.
+
+The pairs come from the catalogues: a backbone or a mechanism is under contract from the moment it
+is entered there. The items of the cycle have features of every kind, and some items lack each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from torch import Tensor, nn
+
+from linrec import ops
+from linrec.backbones import BACKBONES, Backbone, ModelConfig, build
+from linrec.backbones.catalogue import completed
+from linrec.data.item_features import ItemFeatures, choose_fields
+from linrec.data.prepare import prepare
+from linrec.data.sequences import Sequences
+from linrec.data.store import SequenceStore
+from linrec.types import PAD
+from tests.training import cases
+from tests.training.cases import N_ITEMS, N_USERS, cycle_events
+
+SMALL = ModelConfig(width=8, heads=2, layers=2, inner=16, positions=16, dropout=0.2)
+
+CAUSAL = [name for name, found in BACKBONES.items() if "all-positions" in found.objectives]
+PAIRS = [(name, attention) for name in BACKBONES for attention in ops.MECHANISMS]
+LINEAR = [name for name in ops.MECHANISMS if ops.has_state(name)]
+WAYS = [(name, objective) for name, found in BACKBONES.items() for objective in found.objectives]
+
+EVERY_BACKBONE = pytest.mark.parametrize("backbone", list(BACKBONES))
+CAUSAL_BACKBONES = pytest.mark.parametrize("backbone", CAUSAL)
+EVERY_ATTENTION = pytest.mark.parametrize("attention", list(ops.MECHANISMS))
+LINEAR_ATTENTION = pytest.mark.parametrize("attention", LINEAR)
+EVERY_WAY = pytest.mark.parametrize(("backbone", "objective"), WAYS)
+BOTH_WAYS = pytest.mark.parametrize(
+    ("backbone", "objective"), [way for way in WAYS if way[1] != "all-positions"]
+)
+
+
+def cycle_features(items: int = N_ITEMS) -> pl.DataFrame:
+    """A category, some tags and a number of each item; the last item is not listed at all."""
+    return pl.DataFrame(
+        {
+            "item": [f"i{index:02d}" for index in range(items)],
+            "genre": [None if index == 3 else "abc"[index % 3] for index in range(items)],
+            "tags": [list("xyz"[: index % 4]) for index in range(items)],
+            "year": [None if index == 5 else 1990.0 + index for index in range(items)],
+        }
+    )[:-1]
+
+
+@cache
+def cycle(users: int = N_USERS) -> SequenceStore:
+    kinds = {"genre": "categorical", "tags": "multi", "year": "numeric"}
+    return prepare(cycle_events(users), items=cycle_features(), feature_kinds=kinds)
+
+
+@cache
+def what_is_known(config: ModelConfig) -> ItemFeatures:
+    """What the backbone would be told of the items of the cycle."""
+    if not BACKBONES[config.backbone].reads_features:
+        return ItemFeatures.ids(N_ITEMS)
+    table, names = cycle().item_table, config.features
+    return ItemFeatures.of(table, choose_fields(table, cycle().features, names))
+
+
+def plain_model(backbone: str, attention: str, *, seed: int = 0, **changes: Any) -> Backbone:
+    torch.manual_seed(seed)
+    config = completed(replace(SMALL, backbone=backbone, attention=attention, **changes))
+    return build(config, what_is_known(config))
+
+
+def model(backbone: str, attention: str, **changes: Any) -> Backbone:
+    """In double precision, and with weights so large that no difference between events hides."""
+    made = plain_model(backbone, attention, **changes).eval().double()
+    with torch.no_grad():
+        for module in made.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.mul_(20)
+    return made
+
+
+def history(length: int, seed: int = 0) -> Tensor:
+    rng = np.random.default_rng([seed, length])
+    return torch.from_numpy(rng.integers(1, N_ITEMS + 1, (1, length)))
+
+
+def sequences(*rows: Tensor) -> Sequences:
+    return Sequences.of([row.flatten().numpy().astype(np.int32) for row in rows])
+
+
+def hidden(backbone: Backbone, items: Tensor) -> Tensor:
+    return backbone(items, items != PAD)
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+
+
+def settings(backbone: str, attention: str, **changes: Any) -> dict[str, Any]:
+    """With which the pair learns the cycle in a moment."""
+    usual = cases.SMALL | {"dropout": 0.1, "epochs": 10, "patience": 100}
+    if BACKBONES[backbone].objectives[0] == "cloze":
+        # a mask tells nothing: that its neighbour does has to be learned as well
+        usual |= {"width": 32, "max_length": 2, "batch_tokens": 32}
+        usual |= {"learning_rate": 0.01, "epochs": 25}
+    return usual | {"backbone": backbone, "attention": attention} | changes

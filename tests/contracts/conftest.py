@@ -1,0 +1,69 @@
+"""Each pair is trained once, in a folder, and read by all who ask for it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from linrec.recommender import Recommender
+from linrec.training import history, loop
+from tests.contracts.cases import PAIRS, cycle, settings
+from tests.training.cases import Recorder
+
+
+@dataclass(frozen=True)
+class Fitted:
+    backbone: str
+    attention: str
+    recommender: Recommender
+    run: Path
+    killed: Path  # the run as a kill in its last epoch would have left it
+    steps: int
+
+
+class Photographer(Recorder):
+    """Copies a run as it lies there in the middle of its last epoch."""
+
+    def __init__(self, run: Path, copy: Path, patch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.run, self.copy, self.patch = run, copy, patch
+        self.steps_of_last = -1
+
+    def begin(self, epoch: int, epochs: int, targets: int, done: int) -> None:
+        del targets, done
+        if epoch == epochs:
+            self.steps_of_last = 0
+            self.patch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)  # after every step
+
+    def step(self, loss: float, targets: int) -> None:
+        super().step(loss, targets)
+        if self.steps_of_last >= 0:
+            self.steps_of_last += 1
+        if self.steps_of_last == 2:
+            shutil.copytree(self.run, self.copy)
+
+
+def draw_no_curves(patch: pytest.MonkeyPatch) -> None:
+    """A curve takes longer to draw than such a model to train."""
+    patch.setattr(history, "learning_curve", lambda _: b"")
+
+
+@pytest.fixture(autouse=True)
+def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_no_curves(monkeypatch)
+
+
+# of the session and with its pairs, so that pytest puts the tests of a pair next to each other
+@pytest.fixture(scope="session", params=PAIRS, ids="-".join)
+def fitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+    backbone, attention = request.param
+    base = tmp_path_factory.mktemp("pair")
+    recommender = Recommender(**settings(backbone, attention))
+    with pytest.MonkeyPatch.context() as patch:
+        draw_no_curves(patch)
+        watch = Photographer(base / "run", base / "killed", patch)
+        recommender.fit(cycle(), base / "run", watch=watch)
+    return Fitted(backbone, attention, recommender, base / "run", base / "killed", watch.steps)

@@ -1,0 +1,124 @@
+"""A setting does something in every backbone, or the backbone refuses it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from linrec.backbones import BACKBONES, ModelConfig, build
+from linrec.backbones.catalogue import completed
+from linrec.backbones.config import OWN_SETTINGS
+from linrec.data.splits import leave_one_out
+from linrec.losses import full_softmax
+from linrec.training.config import RunConfig
+from linrec.training.loop import epoch_batches
+from linrec.types import InputError
+from tests.contracts.cases import (
+    EVERY_BACKBONE,
+    EVERY_WAY,
+    SMALL,
+    cycle,
+    history,
+    sequences,
+    what_is_known,
+)
+
+OTHER: dict[str, Any] = {
+    "backbone": None,  # the next of the catalogue
+    "attention": "softmax",
+    "objective": "last-position",
+    "features": ("genre", "year"),
+    "mask_ratio": 0.7,
+    "temperature": 0.5,
+    "width": 16,
+    "heads": 1,
+    "layers": 1,
+    "inner": 8,
+    "dropout": 0.5,
+    "norm": "pre",
+    "positions": 4,
+    "max_length": 3,
+}
+
+
+def test_no_setting_is_left_out_here() -> None:
+    assert OTHER.keys() == {item.name for item in fields(ModelConfig)}
+
+
+class Behaviour(NamedTuple):
+    """Everything that a user of the model could notice."""
+
+    shapes: dict[str, torch.Size]
+    batches: list[Tensor]
+    loss: Tensor
+    encoded: Tensor
+
+    def differs_from(self, other: Behaviour) -> bool:
+        if self.shapes != other.shapes or len(self.batches) != len(other.batches):
+            return True
+        mine, theirs = [*self.batches, *self[2:]], [*other.batches, *other[2:]]
+        return any(not torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def behaviour(config: ModelConfig) -> Behaviour:
+    torch.manual_seed(0)
+    chosen = completed(config)
+    model = build(chosen, what_is_known(chosen))
+    shapes = {name: value.shape for name, value in model.named_parameters()}
+    split = leave_one_out(cycle().sequences())
+    batches = list(epoch_batches(model, split, RunConfig(model=chosen), epoch=0))
+    items, keep, targets = batches[0]
+    torch.manual_seed(0)
+    hidden = model.train()(items, keep)
+    loss = full_softmax(hidden, model.item_vectors(), targets, model.item_bias())
+    encoded = model.eval().encode(sequences(history(4), history(12)))
+    return Behaviour(shapes, [batch.items for batch in batches], loss.detach(), encoded)
+
+
+@EVERY_BACKBONE
+def test_the_same_settings_behave_the_same(backbone: str) -> None:
+    config = replace(SMALL, backbone=backbone)
+    assert not behaviour(config).differs_from(behaviour(config))
+
+
+@EVERY_BACKBONE
+@pytest.mark.parametrize("name", [name for name in OTHER if name != "backbone"])
+def test_a_setting_matters_or_is_refused(backbone: str, name: str) -> None:
+    usual = replace(SMALL, backbone=backbone)
+    changed = replace(usual, **{name: OTHER[name]})
+    own = BACKBONES[backbone].own_settings(BACKBONES[backbone].objectives[0])
+    if name in OWN_SETTINGS and name not in own:
+        with pytest.raises(InputError, match=f"{backbone} .*has no use for {name}; leave --"):
+            behaviour(changed)
+    else:
+        assert behaviour(changed).differs_from(behaviour(usual))
+
+
+@EVERY_BACKBONE
+def test_a_backbone_is_not_another(backbone: str) -> None:
+    names = list(BACKBONES)
+    following = names[(names.index(backbone) + 1) % len(names)]
+    usual, changed = (replace(SMALL, backbone=name) for name in (backbone, following))
+    assert behaviour(changed).differs_from(behaviour(usual))
+
+
+@EVERY_WAY
+def test_an_objective_is_an_objective_of_its_own(backbone: str, objective: str) -> None:
+    usual = replace(SMALL, backbone=backbone)
+    others = set(BACKBONES[backbone].objectives) - {objective}
+    mine = behaviour(replace(usual, objective=objective))
+    assert others
+    for other in others:
+        assert mine.differs_from(behaviour(replace(usual, objective=other)))
+
+
+@EVERY_BACKBONE
+def test_an_objective_it_cannot_be_trained_on_is_refused(backbone: str) -> None:
+    able = BACKBONES[backbone].objectives
+    for objective in {"all-positions", "last-position", "cloze"} - set(able):
+        with pytest.raises(InputError, match=f"cannot be trained on {objective}; choose --objec"):
+            completed(replace(SMALL, backbone=backbone, objective=objective))
