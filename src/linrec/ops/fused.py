@@ -1,7 +1,7 @@
 """The compiled kernels as a torch operator, and whether they run.
 
-They serve float32 and bfloat16 on the CPU; all else, and a build without a compiler, takes the torch
-form. Each has it as its slow twin: same values, same gradients (tests/ops/test_kernels.py).
+They serve float32 and bfloat16 on the CPU; all else, and a build without a compiler, takes the
+torch form, which is their slow twin: same values, same gradients (tests/ops/test_kernels.py).
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
+_native: ModuleType | None
 try:
-    from linrec.ops import _native as _compiled
+    _native = import_module("linrec.ops._native")
 except ImportError:
-    _compiled = None
-
-_native: ModuleType | None = _compiled
+    _native = None
 
 # what the kernels call each mechanism; a decay is an argument of its own
 RULES = {
@@ -84,7 +85,7 @@ def attend(
     causal: bool,
     decay: Tensor | None,
 ) -> Tensor:
-    """What the mechanism's `attend` gives, zeros where padded. -> [B, H, N, D], N before H in memory"""
+    """What the mechanism's `attend` gives, zeros where padded."""
     rate = None if decay is None else decay.float()
     out: Tensor = _attend(q, k, v, keep, rate, mechanism, causal)
     return out
@@ -161,13 +162,13 @@ def _(
     return _like_projected(q), _like_projected(q), _like_projected(q), ddecay
 
 
-def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     del output
     q, k, v, keep, decay, ctx.mechanism, ctx.causal = inputs
     ctx.save_for_backward(q, k, v, keep, decay)
 
 
-def _backward(ctx, dout):  # type: ignore[no-untyped-def]
+def _backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
     q, k, v, keep, decay = ctx.saved_tensors
     if torch.is_grad_enabled():  # a gradient of this gradient is wanted: the torch form has one
         dq, dk, dv, ddecay = _differentiable(ctx, dout)
@@ -176,7 +177,7 @@ def _backward(ctx, dout):  # type: ignore[no-untyped-def]
     return dq, dk, dv, None, None if decay is None else ddecay, None, None
 
 
-def _differentiable(ctx, dout):  # type: ignore[no-untyped-def]
+def _differentiable(ctx: Any, dout: Tensor) -> list[Tensor | None]:
     from linrec import ops  # which imports this module
 
     q, k, v, keep, decay = ctx.saved_tensors

@@ -13,12 +13,12 @@ struct Whole {
   static void forward(const Head<D>& head, Shelf shelf) {
     const Problem& p = head.p;
     float *F = shelf.take(head.chunks * SIZE), *S = shelf.take(D * D), *factors = shelf.take(C);
-    alignas(64) float z[SIZE], n[C], x[SIZE], w[SIZE], factor[C];
+    alignas(64) float z[SIZE], n[C], x[SIZE], w[SIZE], inverse[SIZE], factor[C];
     totals(head, false, F, nullptr, factors, S, z, n);
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
       head.load(p.q, chunk, x);
       head.features.queries(x, head.in_chunk(chunk), factor, w);
-      head.features.divided(w, z, n, w);
+      head.features.divided(w, z, n, inverse, w);
       product<C, D, D, false, true, Part::all>(w, S, x);
       head.store(x, p.out, chunk);
     }
@@ -29,17 +29,17 @@ struct Whole {
     float *F = shelf.take(head.chunks * SIZE), *factors = shelf.take(head.chunks * C);
     float *S = shelf.take(D * D), *R = shelf.take(D * D), *T = shelf.take(D * D);
     alignas(64) float z[SIZE], n[C], x[SIZE], u[SIZE], w[SIZE], dout[SIZE], dz[SIZE], dn[C];
-    alignas(64) float factor[C], Z[SIZE] = {};
+    alignas(64) float inverse[SIZE], factor[C], Z[SIZE] = {};
     totals(head, true, F, factors, factors, S, z, n);
     zero(R, D * D);
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
       head.load(p.q, chunk, x);
       head.features.queries(x, head.in_chunk(chunk), factor, u);
-      head.features.divided(u, z, n, w);
+      head.features.divided(u, z, n, inverse, w);
       head.load(p.dout, chunk, dout);
       product<C, D, D, false, true, Part::all>(dout, S, x);
       head.absorb(head.up, w, dout, R);
-      head.features.divided_back(u, w, z, n, x, dz, dn);
+      head.features.divided_back(u, w, z, n, inverse, x, dz, dn);
       head.features.queries_back(u, factor, x);
       head.store(x, p.dq, chunk);
       for (int c = 0; c < C; ++c) add<D>(dz + c * D, Z);
@@ -96,7 +96,7 @@ struct Around {
     past_z = shelf.take(head.chunks * SIZE), z = shelf.take(head.chunks * SIZE);
     past_n = shelf.take(head.chunks * C), n = shelf.take(head.chunks * C);
     S = shelf.take(D * D), R = shelf.take(D * D), T = shelf.take(D * D);
-    alignas(64) float x[SIZE], factor[C];
+    alignas(64) float x[SIZE], inverse[SIZE], factor[C];
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
       head.load(p.k, chunk, x);
       head.features.keys(x, head.in_chunk(chunk), factor, F + chunk * SIZE);
@@ -105,15 +105,15 @@ struct Around {
     }
     sum_both_sides<D>(W, past_z, z);
     sum_both_sides<1>(n, past_n, n);
-    for (int64_t chunk = 0; chunk < head.chunks; ++chunk) weights(chunk, x, factor);
+    for (int64_t chunk = 0; chunk < head.chunks; ++chunk) weights(chunk, x, factor, inverse);
   }
 
-  // W of one chunk; leaves u and the factors that made it
-  void weights(int64_t chunk, float* u, float* factor) {
+  // W of one chunk; leaves what made it
+  void weights(int64_t chunk, float* u, float* factor, float* inverse) {
     alignas(64) float q[SIZE];
     head.load(p.q, chunk, q);
     head.features.queries(q, head.in_chunk(chunk), factor, u);
-    head.features.divided(u, z + chunk * SIZE, n + chunk * C, W + chunk * SIZE);
+    head.features.divided(u, z + chunk * SIZE, n + chunk * C, inverse, W + chunk * SIZE);
   }
 
   // x: [chunks, C, E], which may be `all` itself
@@ -204,7 +204,7 @@ struct Around {
                 head.ticked(chunk, F + chunk * SIZE, found.df);
     }
     clear_states();
-    alignas(64) float u[SIZE], factor[C];
+    alignas(64) float u[SIZE], inverse[SIZE], factor[C];
     for (int64_t chunk = head.chunks - 1; chunk >= 0; --chunk) {
       float *dw = DW + chunk * SIZE, *df = DF + chunk * SIZE, *dv = DV + chunk * SIZE;
       one_way<Part::upper>(head.down, head.down.without, head.down.including, chunk, found);
@@ -214,9 +214,9 @@ struct Around {
       add<SIZE>(found.df, df);
       add<SIZE>(found.dv, dv);
       head.store(dv, p.dv, chunk);
-      weights(chunk, u, factor);
-      head.features.divided_back(u, W + chunk * SIZE, z + chunk * SIZE, n + chunk * C, dw,
-                                 DZ + chunk * SIZE, DN + chunk * C);
+      weights(chunk, u, factor, inverse);
+      head.features.divided_back(u, W + chunk * SIZE, z + chunk * SIZE, n + chunk * C,
+                                 inverse, dw, DZ + chunk * SIZE, DN + chunk * C);
       head.features.queries_back(u, factor, dw);
       head.store(dw, p.dq, chunk);
     }

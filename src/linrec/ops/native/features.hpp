@@ -135,14 +135,15 @@ struct Features {
       add<SIZE>(dx, df);
   }
 
-  // w = u divided by what the sums z [C, D] and counts n [C] make
-  void divided(const float* u, const float* z, const float* n, float* w) const {
+  // w = u divided by what the sums z [C, D] and counts n [C] make; by roots they leave their inverse
+  void divided(const float* u, const float* z, const float* n, float* inverse, float* w) const {
     alignas(64) float by[C];
     switch (rule.divisor) {
       case Divisor::energy:
         for (int c = 0; c < C; ++c)
           for (int i = 0; i < D; ++i)
-            w[c * D + i] = u[c * D + i] / sqrtf(n[c] * z[c * D + i] + EPSILON);
+            inverse[c * D + i] = 1.0f / sqrtf(n[c] * z[c * D + i] + EPSILON);
+        for (int i = 0; i < SIZE; ++i) w[i] = u[i] * inverse[i];
         return;
       case Divisor::count:
         for (int c = 0; c < C; ++c) by[c] = 1.0f / sqrtf(n[c] > 1 ? n[c] : 1.0f);
@@ -157,19 +158,16 @@ struct Features {
   }
 
   // dw becomes the gradient of u; dz and dn get those of the sums
-  void divided_back(const float* u, const float* w, const float* z, const float* n, float* dw,
-                    float* dz, float* dn) const {
+  void divided_back(const float* u, const float* w, const float* z, const float* n,
+                    const float* inverse, float* dw, float* dz, float* dn) const {
     alignas(64) float by[C], along[C];
     zero(dn, C);
     switch (rule.divisor) {
       case Divisor::energy:
-        for (int c = 0; c < C; ++c)
-          for (int i = 0; i < D; ++i) {
-            const int at = c * D + i;
-            const float inverse = 1.0f / sqrtf(n[c] * z[at] + EPSILON);
-            dw[at] *= inverse;
-            dz[at] = -0.5f * dw[at] * w[at] * inverse;
-          }
+        for (int i = 0; i < SIZE; ++i) {
+          dw[i] *= inverse[i];
+          dz[i] = -0.5f * dw[i] * w[i] * inverse[i];
+        }
         dots<C, D>(dz, z, dn);
         scale_rows<C, D>(dz, n, dz);
         return;

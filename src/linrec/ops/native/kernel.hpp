@@ -44,7 +44,7 @@ struct Causal {
       head.count_up(seen, n);
       head.load(p.q, chunk, y);
       head.features.queries(y, count, factor, w);
-      head.features.divided(w, x, n, w);
+      head.features.divided(w, x, n, y, w);
       head.load(p.v, chunk, v);
       head.template answer<Part::lower>(head.up, head.up.including, w, f, v, S, x);
       head.store(x, p.out, chunk);
@@ -66,8 +66,8 @@ struct Causal {
     float dn = 0;
     for (int64_t chunk = head.chunks - 1; chunk >= 0; --chunk) {
       const float *w = W + chunk * SIZE, *f = F + chunk * SIZE;
-      head.load(p.v, chunk, v);
-      head.load(p.dout, chunk, dout);
+      head.load(p.v, chunk, v, -1);
+      head.load(p.dout, chunk, dout, -1);
       head.template answer<Part::upper>(head.down, head.down.including, f, w, dout, S, dv);
       head.template answer<Part::upper>(head.down, head.down.including, v, dout, w, T, df);
       head.store(dv, p.dv, chunk);
@@ -88,7 +88,7 @@ struct Causal {
                         float* factors) {
     const Problem& p = head.p;
     zero(S, D * D);
-    alignas(64) float v[SIZE], u[SIZE], dout[SIZE], dw[SIZE], x[SIZE], y[SIZE];
+    alignas(64) float v[SIZE], u[SIZE], dout[SIZE], dw[SIZE], x[SIZE], y[SIZE], inverse[SIZE];
     alignas(64) float factor[C], n[C], z[D] = {};
     float seen = 0;
     double received = 0;
@@ -102,18 +102,16 @@ struct Causal {
       head.count_up(seen, n);
       head.load(p.q, chunk, y);
       head.features.queries(y, count, factor, u);
-      head.features.divided(u, x, n, w);
+      head.features.divided(u, x, n, inverse, w);
       head.load(p.v, chunk, v);
       head.load(p.dout, chunk, dout);
       head.template answer<Part::lower>(head.up, head.up.including, dout, v, f, S, dw);
       head.absorb(head.up, v, f, S);
       if (p.ddecay) {
-        for (int c = 0; c < C; ++c)
-          for (int i = 0; i < D; ++i)
-            y[c * D + i] = dw[c * D + i] * EPSILON / (n[c] * x[c * D + i] + EPSILON);
+        for (int i = 0; i < SIZE; ++i) y[i] = dw[i] * EPSILON * inverse[i] * inverse[i];
         received += head.ticked(chunk, w, y);
       }
-      head.features.divided_back(u, w, x, n, dw, dz, DN + chunk * C);
+      head.features.divided_back(u, w, x, n, inverse, dw, dz, DN + chunk * C);
       head.features.queries_back(u, factor, dw);
       head.store(dw, p.dq, chunk);
     }

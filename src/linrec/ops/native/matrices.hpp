@@ -12,6 +12,15 @@
 #define LINREC_INLINE inline __attribute__((always_inline))
 #endif
 
+// Small arrays stay in registers only if the loops over them are unrolled.
+#if defined(__clang__)
+#define LINREC_UNROLL _Pragma("unroll")
+#elif defined(__GNUC__)
+#define LINREC_UNROLL _Pragma("GCC unroll 16")
+#else
+#define LINREC_UNROLL
+#endif
+
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define LINREC_SHUFFLES 1
@@ -65,19 +74,26 @@ LINREC_INLINE void product(const float* a, const float* b, float* out, float kep
     for (int n = 0; n < N; n += L * WIDE) {
       Lane sum[TALL][WIDE] = {};
       if constexpr (!FRESH)
+        LINREC_UNROLL
         for (int i = 0; i < TALL; ++i)
+          LINREC_UNROLL
           for (int j = 0; j < WIDE; ++j)
             sum[i][j] = kept * *reinterpret_cast<const Lane*>(out + (m + i) * N + n + j * L);
       for (int k = first; k < last; ++k) {
         Lane row[WIDE];
+        LINREC_UNROLL
         for (int j = 0; j < WIDE; ++j)
           row[j] = *reinterpret_cast<const Lane*>(b + k * N + n + j * L);
+        LINREC_UNROLL
         for (int i = 0; i < TALL; ++i) {
           const float factor = TURNED ? a[k * M + m + i] : a[(m + i) * K + k];
+          LINREC_UNROLL
           for (int j = 0; j < WIDE; ++j) sum[i][j] += factor * row[j];
         }
       }
+      LINREC_UNROLL
       for (int i = 0; i < TALL; ++i)
+        LINREC_UNROLL
         for (int j = 0; j < WIDE; ++j)
           *reinterpret_cast<Lane*>(out + (m + i) * N + n + j * L) = sum[i][j];
     }
@@ -92,20 +108,26 @@ inline void transpose(const float* from, float* to) {
   for (int m = 0; m < M; m += 8)
     for (int n = 0; n < N; n += 8) {
       Lane a[8], b[8];
+      LINREC_UNROLL
       for (int i = 0; i < 8; ++i) a[i] = *reinterpret_cast<const Lane*>(from + (m + i) * N + n);
+      LINREC_UNROLL
       for (int i = 0; i < 8; i += 2) {
         b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
         b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
       }
+      LINREC_UNROLL
       for (int i = 0; i < 8; i += 4)
+        LINREC_UNROLL
         for (int j = 0; j < 2; ++j) {
           a[i + j] = __builtin_shufflevector(b[i + j], b[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
           a[i + j + 2] = __builtin_shufflevector(b[i + j], b[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
         }
+      LINREC_UNROLL
       for (int j = 0; j < 4; ++j) {
         b[j] = __builtin_shufflevector(a[j], a[j + 4], 0, 1, 2, 3, 8, 9, 10, 11);
         b[j + 4] = __builtin_shufflevector(a[j], a[j + 4], 4, 5, 6, 7, 12, 13, 14, 15);
       }
+      LINREC_UNROLL
       for (int i = 0; i < 8; ++i) *reinterpret_cast<Lane*>(to + (n + i) * M + m) = b[i];
     }
 #else
