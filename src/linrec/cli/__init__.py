@@ -35,9 +35,9 @@ _UsageError: Any = typer.BadParameter.__base__
 
 def _version(asked: bool) -> None:
     if asked:
-        from linrec import __version__, ops
+        from linrec import __version__
 
-        typer.echo(f"linrec {__version__} (attention kernels: {ops.kernels()})")
+        typer.echo(f"linrec {__version__}")
         raise typer.Exit
 
 
