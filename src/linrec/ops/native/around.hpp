@@ -19,7 +19,7 @@ struct Whole {
       head.load(p.q, chunk, x);
       head.features.queries(x, head.in_chunk(chunk), factor, w);
       head.features.divided(w, z, n, inverse, w);
-      product<C, D, D, false, true, Part::all>(w, S, x);
+      product<C, D, D>(w, S, x);
       head.store(x, p.out, chunk);
     }
   }
@@ -37,7 +37,7 @@ struct Whole {
       head.features.queries(x, head.in_chunk(chunk), factor, u);
       head.features.divided(u, z, n, inverse, w);
       head.load(p.dout, chunk, dout);
-      product<C, D, D, false, true, Part::all>(dout, S, x);
+      product<C, D, D>(dout, S, x);
       head.absorb(head.up, w, dout, R);
       head.features.divided_back(u, w, z, n, inverse, x, dz, dn);
       head.features.queries_back(u, factor, x);
@@ -48,10 +48,10 @@ struct Whole {
     transpose<D, D>(R, T);
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
       const float* f = F + chunk * SIZE;
-      product<C, D, D, false, true, Part::all>(f, R, x);
+      product<C, D, D>(f, R, x);
       head.store(x, p.dv, chunk);
       head.load(p.v, chunk, w);
-      product<C, D, D, false, true, Part::all>(w, T, x);
+      product<C, D, D>(w, T, x);
       head.features.columns_back(f, Z, x);
       head.features.keys_back(f, factors + chunk * C, x);
       head.store(x, p.dk, chunk);
@@ -89,13 +89,13 @@ struct Around {
   const Problem& p = head.p;
   // each [chunks, C, D] or [chunks, C]; past: up to each position, itself included
   float *F, *W, *past_z, *z, *past_n, *n;
-  float *S, *R, *T;
+  float *S, *R;
 
   Around(const Head<D>& given, Shelf& shelf) : head(given) {
     F = shelf.take(head.chunks * SIZE), W = shelf.take(head.chunks * SIZE);
     past_z = shelf.take(head.chunks * SIZE), z = shelf.take(head.chunks * SIZE);
     past_n = shelf.take(head.chunks * C), n = shelf.take(head.chunks * C);
-    S = shelf.take(D * D), R = shelf.take(D * D), T = shelf.take(D * D);
+    S = shelf.take(D * D), R = shelf.take(D * D);
     alignas(64) float x[SIZE], inverse[SIZE], factor[C];
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
       head.load(p.k, chunk, x);
@@ -161,30 +161,28 @@ struct Around {
     sums.gradients(shelf);
   }
 
-  // Gradients that came one way; S, R and T are the states of that way.
+  // Gradients that came one way; S and R are the states of that way.
   struct Gradients {
     alignas(64) float v[SIZE], dout[SIZE], dw[SIZE], df[SIZE], dv[SIZE];
   };
 
   template <Part PART>
-  void one_way(const Way& way, const float* to_queries, const float* to_keys, int64_t chunk,
-               Gradients& found) const {
+  void one_way(const Way& way, const float* to_queries, const float* to_keys,
+               const float* from_keys, int64_t chunk, Gradients& found) const {
     const float *w = W + chunk * SIZE, *f = F + chunk * SIZE;
     head.load(p.v, chunk, found.v);
     head.load(p.dout, chunk, found.dout);
     const float *v = found.v, *dout = found.dout;
     head.template answer<PART>(way, to_queries, dout, v, f, S, found.dw);
     head.template answer<PART>(way, to_keys, f, w, dout, R, found.dv);
-    head.template answer<PART>(way, to_keys, v, dout, w, T, found.df);
+    head.answer_turned(way, from_keys, v, dout, w, R, found.df);
     head.absorb(way, v, f, S);
     head.absorb(way, w, dout, R);
-    head.absorb(way, dout, w, T);
   }
 
   void clear_states() {
     zero(S, D * D);
     zero(R, D * D);
-    zero(T, D * D);
   }
 
   void gradients(Shelf& shelf) {
@@ -196,7 +194,8 @@ struct Around {
     Gradients found;
     clear_states();
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
-      one_way<Part::lower>(head.up, head.up.including, head.up.without, chunk, found);
+      one_way<Part::lower>(head.up, head.up.including, head.up.without, head.down.without, chunk,
+                           found);
       copy<SIZE>(found.dw, DW + chunk * SIZE);
       copy<SIZE>(found.df, DF + chunk * SIZE);
       copy<SIZE>(found.dv, DV + chunk * SIZE);
@@ -207,7 +206,8 @@ struct Around {
     alignas(64) float u[SIZE], inverse[SIZE], factor[C];
     for (int64_t chunk = head.chunks - 1; chunk >= 0; --chunk) {
       float *dw = DW + chunk * SIZE, *df = DF + chunk * SIZE, *dv = DV + chunk * SIZE;
-      one_way<Part::upper>(head.down, head.down.without, head.down.including, chunk, found);
+      one_way<Part::upper>(head.down, head.down.without, head.down.including, head.up.including,
+                           chunk, found);
       ddecay -= head.ticked(chunk, W + chunk * SIZE, found.dw) +
                 head.ticked(chunk, F + chunk * SIZE, found.df);
       add<SIZE>(found.dw, dw);

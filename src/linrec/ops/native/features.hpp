@@ -75,7 +75,9 @@ struct Features {
   static void stretched(const float* value, bool unit, float norm, float* factor, float* to) {
     if (unit) {
       dots<C, D>(value, value, factor);
-      for (int c = 0; c < C; ++c) factor[c] = norm / sqrtf(factor[c] + EPSILON);
+      for (int c = 0; c < C; ++c) factor[c] += EPSILON;
+      inverse_roots<C>(factor);
+      for (int c = 0; c < C; ++c) factor[c] *= norm;
     } else {
       for (int c = 0; c < C; ++c) factor[c] = norm;
     }
@@ -141,8 +143,8 @@ struct Features {
     switch (rule.divisor) {
       case Divisor::energy:
         for (int c = 0; c < C; ++c)
-          for (int i = 0; i < D; ++i)
-            inverse[c * D + i] = 1.0f / sqrtf(n[c] * z[c * D + i] + EPSILON);
+          for (int i = 0; i < D; ++i) inverse[c * D + i] = n[c] * z[c * D + i] + EPSILON;
+        inverse_roots<SIZE>(inverse);
         for (int i = 0; i < SIZE; ++i) w[i] = u[i] * inverse[i];
         return;
       case Divisor::count:

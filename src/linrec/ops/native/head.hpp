@@ -68,33 +68,47 @@ struct Head {
 
   int64_t place(int64_t t) const { return places ? places[t] : t; }
 
+  int64_t offset(const Rows& rows, int64_t t) const {
+    return b * rows.batch + h * rows.head + t * rows.row;
+  }
+
+  // Whether a chunk's rows are D numbers each, as they are, at one distance from each other.
+  bool regular(int64_t chunk) const {
+    return p.number == Number::float32 && p.width == D && !places && in_chunk(chunk) == C;
+  }
+
   // Rows of one chunk, zeros past the last position and past the width. The chunk that comes next
   // is sent for: rows of a fused projection lie too far apart for the CPU to guess.
   void load(const Rows& from, int64_t chunk, float* to, int ahead = 1) const {
-    const int rows = in_chunk(chunk);
-    for (int c = 0; c < rows; ++c) {
-      const int64_t next = chunk * C + c + ahead * C;
-      if (next >= 0 && next < count) prefetch(from, place(next));
-      const int64_t at = b * from.batch + h * from.head + place(chunk * C + c) * from.row;
-      read(from.data, at, to + c * D);
+    if (regular(chunk)) {
+      const float* row = reinterpret_cast<const float*>(from.data) + offset(from, chunk * C);
+      for (int c = 0; c < C; ++c, row += from.row) {
+        send_for(row + ahead * C * from.row);
+        copy<D>(row, to + c * D);
+      }
+      return;
     }
+    const int rows = in_chunk(chunk);
+    for (int c = 0; c < rows; ++c)
+      read(from.data, offset(from, place(chunk * C + c)), to + c * D);
     zero(to + rows * D, (C - rows) * D);
   }
 
-  void prefetch(const Rows& from, int64_t t) const {
+  static void send_for(const float* row) {
 #if defined(__GNUC__)
-    const int64_t bytes = p.number == Number::float32 ? 4 : 2;
-    const char* row = from.data + bytes * (b * from.batch + h * from.head + t * from.row);
-    for (int64_t at = 0; at < bytes * D; at += 64) __builtin_prefetch(row + at);
+    for (int i = 0; i < D; i += 16) __builtin_prefetch(row + i);
 #endif
   }
 
   void store(const float* from, const Rows& to, int64_t chunk) const {
-    const int rows = in_chunk(chunk);
-    for (int c = 0; c < rows; ++c) {
-      const int64_t at = b * to.batch + h * to.head + place(chunk * C + c) * to.row;
-      write(from + c * D, to.data, at);
+    if (regular(chunk)) {
+      float* row = reinterpret_cast<float*>(to.data) + offset(to, chunk * C);
+      for (int c = 0; c < C; ++c, row += to.row) copy<D>(from + c * D, row);
+      return;
     }
+    const int rows = in_chunk(chunk);
+    for (int c = 0; c < rows; ++c)
+      write(from + c * D, to.data, offset(to, place(chunk * C + c)));
   }
 
   // Padded positions get zeros.
@@ -103,7 +117,7 @@ struct Head {
     const float nothing[D] = {};
     for (int64_t t = 0; t < p.length; ++t)
       if (!p.keep[b * p.length + t])
-        write(nothing, to.data, b * to.batch + h * to.head + t * to.row);
+        write(nothing, to.data, offset(to, t));
   }
 
   void read(const char* data, int64_t at, float* to) const {
@@ -140,11 +154,25 @@ struct Head {
               const float* state, float* to) const {
     alignas(64) float turned[SIZE], near[C * C];
     transpose<C, D>(y, turned);
-    product<C, D, C, false, true, Part::all>(x, turned, near);
+    product<C, D, C>(x, turned, near);
     for (int i = 0; i < C * C; ++i) near[i] *= weight[i];
-    product<C, D, D, false, true, Part::all>(x, state, to);
-    if (fades) scale_rows<C, D>(to, way.since, to);
-    product<C, C, D, false, false, PART>(near, z, to);
+    product<C, D, D>(x, state, to);
+    product<C, C, D, false, PART>(near, z, to, KeptRows{way.since});
+  }
+
+  // The same of the state's transpose, with the transpose of `weight`.
+  void answer_turned(const Way& way, const float* weight, const float* x, const float* y,
+                     const float* z, const float* state, float* to) const {
+    alignas(64) float turned[SIZE], near[C * C], turned_to[SIZE];
+    transpose<C, D>(x, turned);
+    product<C, D, C>(y, turned, near);
+    for (int i = 0; i < C * C; ++i) near[i] *= weight[i];
+    if (fades)
+      for (int i = 0; i < D; ++i)
+        for (int c = 0; c < C; ++c) turned[i * C + c] *= way.since[c];
+    product<D, D, C>(state, turned, turned_to);
+    product<D, C, C, true>(z, near, turned_to, Kept{1.0f});
+    transpose<D, C>(turned_to, to);
   }
 
   // state = faded state + sum over m in the chunk of until_m x_m y_m^T
@@ -154,28 +182,41 @@ struct Head {
       scale_rows<C, D>(x, way.until, faded);
       x = faded;
     }
-    product<D, C, D, true, false, Part::all>(x, y, state, powers[C]);
+    product<D, C, D, true>(x, y, state, Kept{powers[C]});
   }
 
   // Sums over the positions up to each, itself included, and how far `sum` has got.
   void running_up(const float* x, float* sum, float* to) const {
-    for (int c = 0; c < C; ++c)
-      for (int i = 0; i < D; ++i) to[c * D + i] = sum[i] = g * sum[i] + x[c * D + i];
+    constexpr int L = at_most(D, LINREC_LANES);
+    for (int n = 0; n < D; n += L) {
+      auto so_far = *lane<L>(sum + n);
+      for (int at = n; at < SIZE; at += D)
+        *lane<L>(to + at) = so_far = g * so_far + *lane<L>(x + at);
+      *lane<L>(sum + n) = so_far;
+    }
   }
 
   // Sums over the positions from each on, itself included.
   void running_down(const float* x, float* sum, float* to) const {
-    for (int c = C - 1; c >= 0; --c)
-      for (int i = 0; i < D; ++i) to[c * D + i] = sum[i] = g * sum[i] + x[c * D + i];
+    constexpr int L = at_most(D, LINREC_LANES);
+    for (int n = 0; n < D; n += L) {
+      auto so_far = *lane<L>(sum + n);
+      for (int at = SIZE - D + n; at >= 0; at -= D)
+        *lane<L>(to + at) = so_far = g * so_far + *lane<L>(x + at);
+      *lane<L>(sum + n) = so_far;
+    }
   }
 
   // The sum over one chunk's positions t of t (a_t . b_t).
   double ticked(int64_t chunk, const float* a, const float* b) const {
     alignas(64) float each[C];
     dots<C, D>(a, b, each);
-    double total = 0;
-    for (int c = 0; c < C; ++c) total += static_cast<double>(chunk * C + c) * each[c];
-    return total;
+    float all = 0, late = 0;
+    for (int c = 0; c < C; ++c) {
+      all += each[c];
+      late += static_cast<float>(c) * each[c];
+    }
+    return static_cast<double>(chunk * C) * all + late;
   }
 
   void count_up(float& n, float* to) const {

@@ -56,12 +56,11 @@ struct Causal {
     const Problem& p = head.p;
     float *W = shelf.take(head.chunks * SIZE), *F = shelf.take(head.chunks * SIZE);
     float *DZ = shelf.take(head.chunks * SIZE), *DN = shelf.take(head.chunks * C);
-    float *factors = shelf.take(head.chunks * C), *S = shelf.take(D * D), *T = shelf.take(D * D);
+    float *factors = shelf.take(head.chunks * C), *S = shelf.take(D * D);
     double ddecay = queries(head, S, W, F, DZ, DN, factors);
 
-    // S is now R, T its transpose
+    // S is now R
     zero(S, D * D);
-    zero(T, D * D);
     alignas(64) float v[SIZE], dout[SIZE], dv[SIZE], df[SIZE], dz[SIZE], z[D] = {};
     float dn = 0;
     for (int64_t chunk = head.chunks - 1; chunk >= 0; --chunk) {
@@ -69,10 +68,9 @@ struct Causal {
       head.load(p.v, chunk, v, -1);
       head.load(p.dout, chunk, dout, -1);
       head.template answer<Part::upper>(head.down, head.down.including, f, w, dout, S, dv);
-      head.template answer<Part::upper>(head.down, head.down.including, v, dout, w, T, df);
+      head.answer_turned(head.down, head.up.including, v, dout, w, S, df);
       head.store(dv, p.dv, chunk);
       head.absorb(head.down, w, dout, S);
-      head.absorb(head.down, dout, w, T);
       head.running_down(DZ + chunk * SIZE, z, dz);
       if (p.ddecay) ddecay -= given(head, chunk, f, df, dz, DN + chunk * C, dn);
       head.features.columns_back(f, dz, df);
