@@ -91,9 +91,11 @@ struct KeptRows {
   float at(int row) const { return weights[row]; }
 };
 
-// out[m] = kept out[m] + sum over k of a[m, k] b[k], where a is [M, K] or, TURNED, [K, M].
+// out[m] = kept out[m] + sum over k of a[m, k] b[k], where a is [M, K] or, TURNED, [K, M]. Rows of a
+// and b may lie further apart than they are long.
 template <int M, int K, int N, bool TURNED = false, Part PART = Part::all, typename Old = Fresh>
-LINREC_INLINE void product(const float* a, const float* b, float* out, Old old = {}) {
+LINREC_INLINE void product(const float* a, const float* b, float* out, Old old = {},
+                           int64_t a_row = TURNED ? M : K, int64_t b_row = N) {
   constexpr int L = at_most(N, LINREC_LANES), WIDE = N / L >= 2 ? 2 : 1;
   constexpr int TALL = at_most(M, WIDE == 2 && LINREC_LANES < 16 ? 4 : 8);
   static_assert(M % TALL == 0 && N % (L * WIDE) == 0, "tiles must cover the matrix");
@@ -112,10 +114,10 @@ LINREC_INLINE void product(const float* a, const float* b, float* out, Old old =
       for (int k = first; k < last; ++k) {
         Lane row[WIDE];
         LINREC_UNROLL
-        for (int j = 0; j < WIDE; ++j) row[j] = *lane<L>(b + k * N + n + j * L);
+        for (int j = 0; j < WIDE; ++j) row[j] = *lane<L>(b + k * b_row + n + j * L);
         LINREC_UNROLL
         for (int i = 0; i < TALL; ++i) {
-          const float factor = TURNED ? a[k * M + m + i] : a[(m + i) * K + k];
+          const float factor = TURNED ? a[k * a_row + m + i] : a[(m + i) * a_row + k];
           LINREC_UNROLL
           for (int j = 0; j < WIDE; ++j) sum[i][j] += factor * row[j];
         }
@@ -130,14 +132,14 @@ LINREC_INLINE void product(const float* a, const float* b, float* out, Old old =
 
 // to[N, M] = from[M, N]^T
 template <int M, int N>
-inline void transpose(const float* from, float* to) {
+LINREC_INLINE void transpose(const float* from, float* to, int64_t row = N) {
 #if LINREC_SHUFFLES
   using Lane = typename Vector<8>::Type;
   for (int m = 0; m < M; m += 8)
     for (int n = 0; n < N; n += 8) {
       Lane a[8], b[8];
       LINREC_UNROLL
-      for (int i = 0; i < 8; ++i) a[i] = *lane<8>(from + (m + i) * N + n);
+      for (int i = 0; i < 8; ++i) a[i] = *lane<8>(from + (m + i) * row + n);
       LINREC_UNROLL
       for (int i = 0; i < 8; i += 2) {
         b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
@@ -160,19 +162,20 @@ inline void transpose(const float* from, float* to) {
     }
 #else
   for (int m = 0; m < M; ++m)
-    for (int n = 0; n < N; ++n) to[n * M + m] = from[m * N + n];
+    for (int n = 0; n < N; ++n) to[n * M + m] = from[m * row + n];
 #endif
 }
 
 template <int M, int N>
-inline void scale_rows(const float* from, const float* factor, float* to) {
+LINREC_INLINE void scale_rows(const float* from, const float* factor, float* to,
+                              int64_t row = N) {
   for (int m = 0; m < M; ++m)
-    for (int n = 0; n < N; ++n) to[m * N + n] = factor[m] * from[m * N + n];
+    for (int n = 0; n < N; ++n) to[m * N + n] = factor[m] * from[m * row + n];
 }
 
 // to[m] = a[m] . b[m]
 template <int M, int N>
-inline void dots(const float* a, const float* b, float* to) {
+LINREC_INLINE void dots(const float* a, const float* b, float* to) {
 #if LINREC_SHUFFLES
   using Lane = typename Vector<8>::Type;
   for (int m = 0; m < M; m += 8) {  // eight rows' sums in one register, by halves
@@ -215,7 +218,7 @@ LINREC_INLINE __m256 rough_inverse_root(__m256 x) { return _mm256_rsqrt_ps(x); }
 // x = 1 / sqrt(x) for x > 0. The CPU's estimate and one step of Newton's take a third of the time
 // of a root and a division.
 template <int SIZE>
-inline void inverse_roots(float* x) {
+LINREC_INLINE void inverse_roots(float* x) {
 #if defined(__AVX2__)
   if constexpr (SIZE % LINREC_LANES == 0) {
     using Lane = typename Vector<LINREC_LANES>::Type;
@@ -231,17 +234,25 @@ inline void inverse_roots(float* x) {
   for (int i = 0; i < SIZE; ++i) x[i] = 1.0f / sqrtf(x[i]);
 }
 
+// Destroys x.
 template <int SIZE>
-inline void copy(const float* from, float* to) {
+LINREC_INLINE float sum(float* x) {
+  for (int half = SIZE / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) x[i] += x[i + half];
+  return x[0];
+}
+
+template <int SIZE>
+LINREC_INLINE void copy(const float* from, float* to) {
   for (int i = 0; i < SIZE; ++i) to[i] = from[i];
 }
 
 template <int SIZE>
-inline void add(const float* from, float* to) {
+LINREC_INLINE void add(const float* from, float* to) {
   for (int i = 0; i < SIZE; ++i) to[i] += from[i];
 }
 
-inline void zero(float* to, int64_t size) {
+LINREC_INLINE void zero(float* to, int64_t size) {
   for (int64_t i = 0; i < size; ++i) to[i] = 0.0f;
 }
 
