@@ -51,16 +51,16 @@ struct Causal {
   }
 
   // What the way back needs of each position.
-  struct Kept {
+  struct Saved {
     float *w, *f, *dz, *near, *dn, *factor;
 
-    Kept(int64_t chunks, Shelf& shelf)
+    Saved(int64_t chunks, Shelf& shelf)
         : w(shelf.take(chunks * SIZE)), f(shelf.take(chunks * SIZE)), dz(shelf.take(chunks * SIZE)),
           near(shelf.take(chunks * C * C)), dn(shelf.take(chunks * C)),
           factor(shelf.take(chunks * C)) {}
 
-    Kept at(int64_t chunk) const {
-      Kept there = *this;
+    Saved at(int64_t chunk) const {
+      Saved there = *this;
       there.w += chunk * SIZE, there.f += chunk * SIZE, there.dz += chunk * SIZE;
       there.near += chunk * C * C, there.dn += chunk * C, there.factor += chunk * C;
       return there;
@@ -69,24 +69,24 @@ struct Causal {
 
   static void backward(const Head<D>& head, Shelf shelf) {
     const Problem& p = head.p;
-    const Kept all(head.chunks, shelf);
+    const Saved all(head.chunks, shelf);
     float* R = shelf.take(D * D);
     double ddecay = queries(head, R, all);
     zero(R, D * D);
     alignas(64) float v_copy[SIZE], dout_copy[SIZE], dv[SIZE], df[SIZE], dz[SIZE], z[D] = {};
     float dn = 0;
     for (int64_t chunk = head.chunks - 1; chunk >= 0; --chunk) {
-      const Kept kept = all.at(chunk);
+      const Saved saved = all.at(chunk);
       const View<D> v = head.load(p.v, chunk, v_copy, -1);
       const View<D> dout = head.load(p.dout, chunk, dout_copy, -1);
-      head.template answer<Part::upper>(head.down, head.down.including, kept.f, kept.w, dout, R, dv);
-      head.answer_turned(head.down, kept.near, v, kept.w, R, df);
+      head.template answer<Part::upper>(head.down, head.down.including, saved.f, saved.w, dout, R, dv);
+      head.answer_turned(head.down, saved.near, v, saved.w, R, df);
       head.store(dv, p.dv, chunk, -1);
-      head.absorb(head.down, kept.w, dout, R);
-      head.running_down(kept.dz, z, dz);
-      if (p.ddecay) ddecay -= given(head, chunk, kept, df, dz, dn);
-      head.features.columns_back(kept.f, dz, df);
-      head.features.keys_back(kept.f, kept.factor, df);
+      head.absorb(head.down, saved.w, dout, R);
+      head.running_down(saved.dz, z, dz);
+      if (p.ddecay) ddecay -= given(head, chunk, saved, df, dz, dn);
+      head.features.columns_back(saved.f, dz, df);
+      head.features.keys_back(saved.f, saved.factor, df);
       head.store(df, p.dk, chunk, -1);
     }
     if (p.ddecay) p.ddecay[head.b * p.heads + head.h] = ddecay;
@@ -94,7 +94,7 @@ struct Causal {
 
   // Writes dq, and keeps what the way back needs. Returns the tick-weighted sum of what the queries
   // received, of which only epsilon's share is left: they divide by all they receive.
-  static double queries(const Head<D>& head, float* S, const Kept& all) {
+  static double queries(const Head<D>& head, float* S, const Saved& all) {
     const Problem& p = head.p;
     zero(S, D * D);
     alignas(64) float v_copy[SIZE], dout_copy[SIZE], u[SIZE], dw[SIZE], x[SIZE], y[SIZE];
@@ -103,22 +103,22 @@ struct Causal {
     double received = 0;
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
       const int count = head.in_chunk(chunk);
-      const Kept kept = all.at(chunk);
-      head.features.keys(head.load(p.k, chunk, v_copy), count, kept.factor, kept.f);
-      head.features.columns(kept.f, x);
+      const Saved saved = all.at(chunk);
+      head.features.keys(head.load(p.k, chunk, v_copy), count, saved.factor, saved.f);
+      head.features.columns(saved.f, x);
       head.running_up(x, z, x);
       head.count_up(seen, n);
       head.features.queries(head.load(p.q, chunk, v_copy), count, factor, u);
-      head.features.divided(u, x, n, inverse, kept.w);
+      head.features.divided(u, x, n, inverse, saved.w);
       const View<D> v = head.load(p.v, chunk, v_copy), dout = head.load(p.dout, chunk, dout_copy);
-      head.template answer<Part::lower>(head.up, head.up.including, dout, v, kept.f, S, dw,
-                                        kept.near);
-      head.absorb(head.up, v, kept.f, S);
+      head.template answer<Part::lower>(head.up, head.up.including, dout, v, saved.f, S, dw,
+                                        saved.near);
+      head.absorb(head.up, v, saved.f, S);
       if (p.ddecay) {
         for (int i = 0; i < SIZE; ++i) y[i] = dw[i] * EPSILON * inverse[i] * inverse[i];
-        received += head.ticked(chunk, kept.w, y);
+        received += head.ticked(chunk, saved.w, y);
       }
-      head.features.divided_back(u, kept.w, x, n, inverse, dw, kept.dz, kept.dn);
+      head.features.divided_back(u, saved.w, x, n, inverse, dw, saved.dz, saved.dn);
       head.features.queries_back(u, factor, dw);
       head.store(dw, p.dq, chunk);
     }
@@ -126,13 +126,13 @@ struct Causal {
   }
 
   // The tick-weighted sum of what one chunk's keys gave to later queries and to their divisors.
-  static double given(const Head<D>& head, int64_t chunk, const Kept& kept,
+  static double given(const Head<D>& head, int64_t chunk, const Saved& saved,
                       const float* df, const float* dz, float& dn) {
     alignas(64) float each[SIZE];
-    for (int i = 0; i < SIZE; ++i) each[i] = df[i] + kept.f[i] * dz[i];
-    double total = head.ticked(chunk, kept.f, each);
+    for (int i = 0; i < SIZE; ++i) each[i] = df[i] + saved.f[i] * dz[i];
+    double total = head.ticked(chunk, saved.f, each);
     for (int c = C - 1; c >= 0; --c) {
-      dn = head.g * dn + kept.dn[c];
+      dn = head.g * dn + saved.dn[c];
       if (c < head.in_chunk(chunk)) total += static_cast<double>(chunk * C + c) * dn;
     }
     return total;
