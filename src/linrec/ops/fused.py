@@ -91,6 +91,26 @@ def attend(
     return out
 
 
+def takes_rows(x: Tensor) -> bool:
+    """Whether the kernels take a matrix as rows of float32."""
+    return (
+        _native is not None
+        and not _switched_off
+        and x.device.type == "cpu"
+        and x.dtype == torch.float32
+        and x.is_contiguous()
+        and x.shape[1] > 0
+    )
+
+
+def exponentials_(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """What linrec.ops.exponentials does; no part of a graph."""
+    assert _native is not None
+    largest, whole = scores.new_empty(len(scores)), scores.new_empty(len(scores))
+    _native.exponentials(scores.detach(), torch.get_num_threads(), largest, whole)
+    return largest[:, None], whole[:, None]
+
+
 @torch.library.custom_op("linrec::attend", mutates_args=())
 def _attend(
     q: Tensor,

@@ -16,8 +16,12 @@ namespace linrec::LINREC_ISA {
 
 constexpr float EPSILON = 1e-8f;  // as in ops/mechanism.py
 
-// exp(x) - 1 for x <= 0, exact near zero too: 2^n (exp(r) - 1) + (2^n - 1) with |r| < 0.35
-LINREC_INLINE float exp_minus_one(float x) {
+// exp(x) = power (1 + rest) for x <= 0, with |rest| < 0.42
+struct Exponential {
+  float power, rest;
+};
+
+LINREC_INLINE Exponential exponential(float x) {
   x = x < -87.0f ? -87.0f : x;
   const int32_t whole = static_cast<int32_t>(x * 1.44269504f - 0.5f);  // the nearest: x <= 0
   const float n = static_cast<float>(whole);
@@ -32,7 +36,13 @@ LINREC_INLINE float exp_minus_one(float x) {
   const int32_t bits = (whole + 127) << 23;
   float power;
   memcpy(&power, &bits, sizeof power);
-  return power * p + (power - 1.0f);
+  return {power, p};
+}
+
+// exp(x) - 1 for x <= 0, exact near zero too
+LINREC_INLINE float exp_minus_one(float x) {
+  const Exponential e = exponential(x);
+  return e.power * e.rest + (e.power - 1.0f);
 }
 
 // No branch, so that loops over it vectorise; both halves let NaN through.

@@ -34,8 +34,9 @@ struct Head {
   const Problem& p;
   const int64_t b, h;
   const Features<D> features{p.rule, static_cast<int>(p.width)};
-  const int32_t* places = p.places ? p.places + b * p.length : nullptr;
-  const int64_t count = p.places ? p.counts[b] : p.length;  // padding takes no part in anything
+  const int64_t start = p.keep ? p.starts[b] : 0;
+  const int32_t* places = start < 0 ? p.places + b * p.length : nullptr;
+  const int64_t count = p.keep ? p.counts[b] : p.length;  // padding takes no part in anything
   const int64_t chunks = (count + C - 1) / C;
   const bool fades = p.decay != nullptr;
   const float g = fades ? expf(p.decay[h]) : 1.0f;
@@ -66,7 +67,7 @@ struct Head {
     return left < C ? static_cast<int>(left) : C;
   }
 
-  LINREC_INLINE int64_t place(int64_t t) const { return places ? places[t] : t; }
+  LINREC_INLINE int64_t place(int64_t t) const { return places ? places[t] : start + t; }
 
   LINREC_INLINE int64_t offset(const Rows& rows, int64_t t) const {
     return b * rows.batch + h * rows.head + t * rows.row;
@@ -83,7 +84,7 @@ struct Head {
   LINREC_INLINE View<D> load(const Rows& from, int64_t chunk, float* room, int ahead = 1) const {
     send_for(from, chunk + ahead);
     if (regular(chunk))
-      return {reinterpret_cast<const float*>(from.data) + offset(from, chunk * C), from.row};
+      return {reinterpret_cast<const float*>(from.data) + offset(from, place(chunk * C)), from.row};
     const int rows = in_chunk(chunk);
     for (int c = 0; c < rows; ++c)
       read(from.data, offset(from, place(chunk * C + c)), room + c * D);
@@ -106,7 +107,7 @@ struct Head {
   LINREC_INLINE void store(const float* from, const Rows& to, int64_t chunk, int ahead = 1) const {
     send_for(to, chunk + ahead);  // a line of memory is read before it is written
     if (regular(chunk)) {
-      float* row = reinterpret_cast<float*>(to.data) + offset(to, chunk * C);
+      float* row = reinterpret_cast<float*>(to.data) + offset(to, place(chunk * C));
       for (int c = 0; c < C; ++c, row += to.row) copy<D>(from + c * D, row);
       return;
     }

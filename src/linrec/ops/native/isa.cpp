@@ -32,12 +32,38 @@ void backward_of(const Problem& p, int64_t b, int64_t h, float* scratch) {
   head.clear_padding(p.dv);
 }
 
+// One row of scores becomes exp(score - largest).
+void exponentials(float* x, int64_t size, float* largest, float* whole) {
+  constexpr int L = 32;
+  float most = -INFINITY, tops[L], sums[L] = {};
+  for (int l = 0; l < L; ++l) tops[l] = most;
+  int64_t i = 0;
+  for (; i + L <= size; i += L)
+    for (int l = 0; l < L; ++l) tops[l] = x[i + l] > tops[l] ? x[i + l] : tops[l];
+  for (; i < size; ++i) most = x[i] > most ? x[i] : most;
+  for (int l = 0; l < L; ++l) most = tops[l] > most ? tops[l] : most;
+  for (i = 0; i + L <= size; i += L)
+    for (int l = 0; l < L; ++l) {
+      const Exponential e = exponential(x[i + l] - most);
+      x[i + l] = e.power * e.rest + e.power;
+      sums[l] += x[i + l];
+    }
+  float rest = 0;
+  for (; i < size; ++i) {
+    const Exponential e = exponential(x[i] - most);
+    rest += x[i] = e.power * e.rest + e.power;
+  }
+  *largest = most;
+  *whole = sum<L>(sums) + rest;
+}
+
 #define LINREC_TEXT_OF(x) #x
 #define LINREC_TEXT(x) LINREC_TEXT_OF(x)
 
 template <int D>
 constexpr Kernels kernels_of() {
-  return {LINREC_TEXT(LINREC_ISA), scratch_of<D>, forward_of<D>, backward_of<D>};
+  return {LINREC_TEXT(LINREC_ISA), scratch_of<D>, forward_of<D>, backward_of<D>,
+          exponentials};
 }
 
 // The kernels of the next width that is as wide: the features between are zeros.
