@@ -1,4 +1,4 @@
-"""A download is whole, checked and in its folder, or it is one sentence and a part to go on with."""
+"""A download is whole, checked and in its folder; or it is a sentence, and a part to go on with."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def refusal(mirror: Mirror, out: Path, toy: Source = TOY) -> str:
     return str(caught.value)
 
 
-# ------------------------------------------------------------------------------------- what is right
+# ------------------------------------------------------------------------------------ what is right
 
 
 def test_the_named_files_and_a_record_of_the_archive(mirror: Mirror, out: Path) -> None:
@@ -132,7 +132,7 @@ def test_what_vouches_for_the_archive(mirror: Mirror, out: Path) -> None:
     assert get(mirror, out, overwrite=True).checked == "known"
 
 
-# --------------------------------------------------------------------------------------- going on
+# ----------------------------------------------------------------------------------------- going on
 
 
 def test_a_cut_connection_is_gone_on_with(mirror: Mirror, out: Path) -> None:
@@ -185,7 +185,7 @@ def test_two_downloads_do_not_share_a_part(mirror: Mirror, out: Path) -> None:
         assert "another download is writing" in refusal(mirror, out)
 
 
-# -------------------------------------------------------------------------------------- what is wrong
+# ------------------------------------------------------------------------------------ what is wrong
 
 
 def test_no_network(out: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_full_disk_while_it_is_unpacked(
     assert mirror.ranges_of("toy.zip") == [None, f"bytes={len(CONTENT)}-"]
 
 
-# -------------------------------------------------------------------------------------- what was there
+# ----------------------------------------------------------------------------------- what was there
 
 
 def test_an_old_download_is_kept_unless_told(mirror: Mirror, out: Path) -> None:
@@ -338,7 +338,7 @@ def test_a_place_that_cannot_be_written(mirror: Mirror, out: Path) -> None:
         get(mirror, out / "deep")
 
 
-# ------------------------------------------------------------------------------------------ the table
+# ---------------------------------------------------------------------------------------- the table
 
 
 @pytest.mark.parametrize("name", sources())

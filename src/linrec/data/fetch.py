@@ -6,11 +6,10 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
-from http.client import HTTPException
+from http.client import HTTPException, InvalidURL
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
 from urllib.request import Request, build_opener
 
 from linrec.data.atomic import writing
@@ -46,13 +45,13 @@ def _receive(response: Any, file: BinaryIO, start: int, part: Path, told: Told) 
         file.seek(start)
     done = start
     told(done, total)
-    while chunk := response.read(_CHUNK):
+    while chunk := response.read1(_CHUNK):  # what is there, without waiting for more
         with writing(part):
             file.write(chunk)
             file.flush()
         done += len(chunk)
         told(done, total)
-    if total is not None and done < total:  # read() does not mind
+    if total is not None and done < total:  # read1 does not mind
         raise ConnectionError(f"after {done:,} of {total:,} bytes")
 
 
@@ -131,16 +130,18 @@ def _reaching(address: str) -> Iterator[None]:
             f"cannot reach {place} ({_gist(error.reason)}); check the network and the proxy "
             "settings, or give a mirror or a folder with --from"
         ) from error
-    except (OSError, HTTPException, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except (InvalidURL, ValueError) as error:
+        raise InputError(f"{address} is no address ({_gist(error)}); check --from") from error
+    except (OSError, HTTPException) as error:
         raise InputError(
             f"the connection to {place} broke ({_gist(error)}); run it again to go on from there"
         ) from error
 
 
 def _place(address: str) -> str:
-    return urlsplit(address).netloc or address
+    return address.partition("://")[2].partition("/")[0] or address
 
 
 def _gist(reason: object) -> str:

@@ -7,7 +7,6 @@ import sys
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from linrec.types import InputError
 
@@ -42,7 +41,7 @@ class Source:
         if place is None:
             return self.address
         base = place if "://" in place else Path(place).absolute().as_uri()
-        if urlsplit(base).scheme not in SCHEMES:
+        if base.partition("://")[0].lower() not in SCHEMES:
             raise InputError(
                 f"cannot download from {place!r}; give an address that begins with http:// or "
                 "https://, or a folder"

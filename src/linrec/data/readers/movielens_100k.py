@@ -19,7 +19,7 @@ GENRES = (
     *("Romance", "Sci-Fi", "Thriller", "War", "Western"),
 )
 _BEFORE_GENRES = 5  # id, title, two dates, address
-_RATING = re.compile(r"\d+\t\d+\t[1-5]\t\d+")
+_RATING = re.compile(r"\d+\t\d+\t[1-5]\t[\d.]+")
 
 
 def scan_movielens_100k(path: Path) -> Scan:
