@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import random
+import resource
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -281,6 +282,17 @@ def test_a_full_disk_while_it_arrives(
     assert 0 < part_of(out).stat().st_size < len(CONTENT)
     get(mirror, out)
     assert names(out.parent) == ["toy"]
+
+
+def test_a_limit_on_the_size_of_files(mirror: Mirror, out: Path) -> None:
+    """What the buffer still holds cannot be written either when the file is closed."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (HALF, before[1]))
+    try:
+        assert "toy.zip.part: File too large" in refusal(mirror, out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    get(mirror, out)
 
 
 @contextmanager

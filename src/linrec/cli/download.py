@@ -97,9 +97,10 @@ def _vouched(record: Downloaded) -> str:
 def _show_list(known: list[Source]) -> None:
     from rich.console import Console
     from rich.filesize import decimal
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("dataset", "what it is", "size", "terms", title="Datasets")
+    terms = Column("terms", overflow="fold")  # an address is of no use without its end
+    table = Table("dataset", "what it is", "size", terms, title="Datasets")
     for one in known:
         table.add_row(one.name, one.what, decimal(one.bytes), f"{one.licence} {one.terms}")
     Console().print(table)

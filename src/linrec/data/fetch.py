@@ -26,11 +26,8 @@ _PAST_THE_END = 416
 
 def fetch(address: str, part: Path, told: Told) -> None:
     """Bring `part` to the whole of what is at `address`, going on from what it holds."""
-    with writing(part):
-        file = part.open("r+b")
-        have = file.seek(0, os.SEEK_END)
-    with file, _reaching(address):
-        response, start = _open_from(address, have)
+    with writing(part), part.open("r+b") as file, _reaching(address):
+        response, start = _open_from(address, file.seek(0, os.SEEK_END))
         if response is None:
             return
         with response:
@@ -63,7 +60,7 @@ def published_md5(address: str) -> str | None:
             with _open(beside) as response:
                 content = response.read(4096).decode("ascii", errors="replace")
         except HTTPError as error:
-            if error.code not in _GONE:
+            if error.code not in (*_GONE, 403):  # object stores answer so what they do not have
                 raise
             return None
         except URLError as error:
