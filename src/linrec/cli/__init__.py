@@ -10,6 +10,7 @@ import typer
 from linrec.cli.compare import compare
 from linrec.cli.demo import demo
 from linrec.cli.describe import describe
+from linrec.cli.download import download
 from linrec.cli.evaluate import evaluate
 from linrec.cli.prepare import prepare
 from linrec.cli.recipes import recipes
@@ -50,7 +51,7 @@ def _linrec(
     del version
 
 
-for _verb in (prepare, describe, train, recipes, evaluate, compare, recommend, demo):
+for _verb in (download, prepare, describe, train, recipes, evaluate, compare, recommend, demo):
     app.command()(_verb)
 
 
@@ -64,6 +65,8 @@ def main() -> None:
         told = error.format_message().rstrip(".")  # empty where it has shown the help instead
         asked = error.ctx.command_path if error.ctx else "linrec"
         _fail(f"{told}; try `{asked} --help`" if told else "")
+    except typer.Abort:  # Ctrl-C, in what has no better answer to it
+        sys.exit(130)
     except OSError as error:  # nothing a traceback would help with
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}; check the place and run it again")
