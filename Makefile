@@ -51,9 +51,9 @@ clean: ## remove caches, builds and the demo's output (.venv and .envs stay)
 
 # The stamp goes first and comes back last. Without a stamp, what is in .venv was interrupted and is
 # made anew; with an old stamp it is only brought up to date.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/linrec/ops/native/*)
 	@if [ -e $@ ] && $(PYTHON) -c ""; then \
-	  echo "updating .venv (pyproject.toml or constraints.txt changed)"; rm -f $@; \
+	  echo "updating .venv (packaging, pins or C++ sources changed)"; rm -f $@; \
 	else \
 	  base=python3; if python3.11 -c '' 2>/dev/null; then base=python3.11; fi; \
 	  $$base -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -62,6 +62,7 @@ $(READY): pyproject.toml constraints.txt
 	  echo "setting up .venv (once; a few minutes)"; \
 	  $$base -m venv --clear .venv; \
 	fi
-	@$(PIP_INSTALL) hatchling editables
-	@$(PIP_INSTALL) --no-build-isolation -e '.[dev]'
+	@$(PIP_INSTALL) scikit-build-core nanobind cmake ninja
+	@PATH="$(abspath $(BIN)):$$PATH" $(PIP_INSTALL) --no-build-isolation -e '.[dev]'
+	@$(PYTHON) -c "from linrec import ops; print('attention kernels:', ops.kernels())"
 	@touch $@
