@@ -44,5 +44,8 @@ class CORE(Backbone):
     def item_vectors(self) -> Tensor:
         return F.normalize(self.item_dropout(self.item.weight), dim=-1)
 
+    def vectors_of(self, items: Tensor) -> Tensor:
+        return F.normalize(self.item_dropout(self.item(items)), dim=-1)
+
     def memories(self) -> tuple[Any, ...]:
         return (self.stack, self.mean)
