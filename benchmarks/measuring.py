@@ -17,10 +17,11 @@ import torch
 
 from benchmarks.surroundings import ROOT, surroundings
 from linrec.backbones import ModelConfig, build
+from linrec.data.batches import all_position_batches
 from linrec.data.item_features import ItemFeatures
+from linrec.data.sequences import Sequences
 from linrec.training.config import RunConfig, TrainingConfig
 from linrec.training.step import Step
-from linrec.types import SequenceBatch
 
 ITEMS = 3_416  # the catalogue of ML-1M
 TARGETS = 4_000  # of a step: the default's batch in whole windows of 200
@@ -29,7 +30,12 @@ SECONDS = 3_600
 
 
 def training_step(
-    window: int, n_items: int, *, targets: int = TARGETS, model: ModelConfig = PAPER, **training: Any
+    window: int,
+    n_items: int,
+    *,
+    targets: int = TARGETS,
+    model: ModelConfig = PAPER,
+    **training: Any,
 ) -> Callable[[], None]:
     """A step of the real loop on whole windows of random items, as many targets at any window."""
     torch.manual_seed(0)
@@ -39,10 +45,15 @@ def training_step(
         build(config.model, ItemFeatures.ids(n_items)), config, np.ones(n_items + 1, np.int64)
     )
     step.module.train()
-    shape = (max(1, targets // window), window)
-    items, following = (torch.from_numpy(rng.integers(1, n_items + 1, shape)) for _ in range(2))
-    batch = SequenceBatch(items, torch.ones(shape, dtype=torch.bool), following)
-    return lambda: _no_result(step(batch, seed=0))
+    rows = rng.integers(1, n_items + 1, (max(1, targets // window), window + 1))
+    batches = all_position_batches(
+        Sequences.of([row.astype(np.int32) for row in rows]),
+        window=window,
+        tokens=rows.size,
+        rng=rng,
+    )
+    assert len(batches) == 1
+    return lambda: _no_result(step(batches[0], seed=0))
 
 
 def _no_result(loss: float) -> None:
@@ -53,15 +64,6 @@ def seconds_of(job: Callable[[], None]) -> float:
     began = time.perf_counter()
     job()
     return time.perf_counter() - began
-
-
-def in_turns(jobs: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """The best of several times each, taken in turns because a machine's speed drifts."""
-    best = dict.fromkeys(jobs, float("inf"))
-    for _ in range(repeats + 1):  # the first round warms up, and can only be beaten
-        for name, job in jobs.items():
-            best[name] = min(best[name], seconds_of(job))
-    return best
 
 
 def peak_mib() -> float:
