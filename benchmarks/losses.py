@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import gc
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -64,9 +63,9 @@ def main() -> None:
         return
     rows = []
     for n_items in asked.items:
-        rows += compared(n_items, asked.targets, asked.repeats, asked.threads)
-        for row in rows[-len(WAYS) :]:
-            print(row)
+        found = compared(n_items, asked.targets, asked.repeats, asked.threads)
+        print(*found, sep="\n")
+        rows += found
     write(asked.out, {"threads": asked.threads, "targets": asked.targets, "rows": rows})
     if asked.out == OUT:
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
@@ -132,4 +131,4 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
