@@ -22,27 +22,28 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from benchmarks.results import OUT_FOLDER, with_row
-from benchmarks.surroundings import surroundings
+from benchmarks.surroundings import ROOT, surroundings
 
 OUT = OUT_FOLDER / "prepare.json"
 CHUNK = 4_000_000
 FIRST, SPAN = 1_600_000_000, 4 * 365 * 86_400  # seconds since 1970
-LIMIT_GB = 8
 
 _PREPARE = """
-import json, resource, sys, time
+import json, sys, time
+from benchmarks.memory import peak_mb
 from linrec.data.prepare import prepare
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-began = time.perf_counter()
+before, began = peak_mb(), time.perf_counter()
 store = prepare(sys.argv[1], sys.argv[2])
 print(json.dumps({
     "seconds": time.perf_counter() - began,
-    "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    "mb_before": before / 1024,
+    "cpu_seconds": time.process_time(),
+    "peak_mb": peak_mb(),
+    "mb_before": before,
     "users": store.n_users, "items": store.n_items, "events": store.n_events,
 }))
 """
@@ -62,9 +63,8 @@ def main() -> None:
 
 
 def measured(log: Path, out: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", _PREPARE, str(log), str(out)], capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", _PREPARE, str(log), str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"prepare failed:\n{done.stderr[-3000:]}")
     found = json.loads(done.stdout.splitlines()[-1])
@@ -74,6 +74,7 @@ def measured(log: Path, out: Path) -> dict[str, Any]:
         "items": found["items"],
         "parquet_mb": round(log.stat().st_size / 1e6, 1),
         "seconds": round(found["seconds"], 2),
+        "cpu_seconds": round(found["cpu_seconds"], 2),
         "events_a_second": round(found["events"] / found["seconds"]),
         "peak_mb": round(found["peak_mb"]),
         "peak_bytes_an_event": round(
@@ -122,11 +123,7 @@ def _drawn(ends: NDArray[np.float64], count: int, rng: np.random.Generator) -> N
 def _ids(numbers: NDArray[np.uint32], role: str, text: bool) -> pa.Array:
     if not text:
         return pa.array(numbers)
-    import polars as pl
-
-    return (pl.lit(f"{role}-") + pl.col("x")).pipe(
-        lambda name: pl.DataFrame({"x": numbers}).select(name)["x"].to_arrow()
-    )
+    return pc.binary_join_element_wise(role, pc.cast(pa.array(numbers), pa.string()), "-")
 
 
 def _arguments() -> argparse.Namespace:

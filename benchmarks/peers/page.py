@@ -1,0 +1,122 @@
+"""docs/peers-speed.md from the results: the table between its markers, and the plot."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from benchmarks.results import OUT_FOLDER, between
+from benchmarks.surroundings import ROOT
+
+PAGE = ROOT / "docs" / "peers-speed.md"
+PLOT = ROOT / "docs" / "img" / "peers-speed.png"
+TITLES = {
+    "recbole": "RecBole, SASRec",
+    "recbole-linrec": "RecBole, SASRec + the authors' LinRec layer",
+    "rectools": "RecTools, SASRec (softmax loss)",
+    "replay": "RePlay, SASRec",
+    "softmax": "linrec, `softmax`",
+    "linrec": "linrec, `linrec`",
+    "linrec-decay": "linrec, `linrec-decay`",
+}
+# figure -> its column; each is told with how many times ours it is
+FIGURES = {
+    "seconds_a_million": "s per million targets",
+    "train_peak_mb": "peak of training, MB",
+    "eval_seconds": "evaluation, s",
+    "setup_seconds": "building the dataset, s",
+}
+
+
+def with_ratios(found: dict[str, dict[str, Any]], ours: str) -> list[dict[str, Any]]:
+    """Rows with every figure as a multiple of ours, where ours was measured too."""
+    own = found.get(ours, {})
+    return [
+        {"name": name}
+        | {key: _rounded(value) for key, value in row.items()}
+        | {f"{key}_ratio": _rounded(row[key] / own[key]) for key in FIGURES if key in row and own}
+        for name, row in found.items()
+    ]
+
+
+def table(outcome: dict[str, Any]) -> str:
+    shown = {key: title for key, title in FIGURES.items() if any(key in r for r in outcome["rows"])}
+    lines = [f"| | version | {' | '.join(shown.values())} |", "|---" * (2 + len(shown)) + "|"]
+    for row in outcome["rows"]:
+        cells = [_cell(row, key) for key in shown]
+        lines.append(f"| {TITLES[row['name']]} | {row['version']} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", _caption(outcome)]) + "\n"
+
+
+def sentence(name: str, found: dict[str, Any]) -> str:
+    told = [f"{title} {found[key]:,.1f}" for key, title in FIGURES.items() if key in found]
+    return f"{name:<16} {',  '.join(told)}"
+
+
+def rendered(page: str) -> str:
+    for path in results():
+        page = between(page, path.stem, table(json.loads(path.read_text("utf-8"))))
+    return page
+
+
+def results() -> list[Any]:
+    return sorted(OUT_FOLDER.glob("peers-*.json"))
+
+
+def write() -> None:
+    PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
+    training = OUT_FOLDER / "peers-ml-1m.json"
+    if training.is_file():
+        plot(json.loads(training.read_text("utf-8"))["rows"])
+
+
+def plot(rows: list[dict[str, Any]]) -> None:
+    """Bars on a logarithmic axis: a factor is a length."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    keys = [key for key in FIGURES if any(key in row for row in rows)]
+    figure, panels = plt.subplots(1, len(keys), figsize=(4 * len(keys), 3.2), squeeze=False)
+    for panel, key in zip(panels[0], keys, strict=True):
+        some = [row for row in reversed(rows) if key in row]
+        names = [TITLES[row["name"]].replace("`", "") for row in some]
+        colours = ["C0" if name.startswith("linrec") else "0.6" for name in names]
+        bars = panel.barh(names, [row[key] for row in some], color=colours)
+        panel.bar_label(bars, fmt="{:,.3g}", padding=2, fontsize=8)
+        panel.set(xscale="log", xlabel=FIGURES[key])
+        panel.margins(x=0.25)
+        if panel is not panels[0][0]:
+            panel.set_yticklabels([])
+    PLOT.parent.mkdir(parents=True, exist_ok=True)
+    figure.tight_layout()
+    figure.savefig(PLOT, dpi=120, metadata={"Software": None})
+    plt.close(figure)
+
+
+def _cell(row: dict[str, Any], key: str) -> str:
+    if key not in row:
+        return "-"
+    value = f"{row[key]:,.0f}" if row[key] >= 100 else f"{row[key]:.3g}"
+    ratio = row.get(f"{key}_ratio")
+    return value if ratio is None else f"{value} ({_times(ratio)})"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f} x" if ratio >= 10 else f"{ratio:.2g} x"
+
+
+def _caption(outcome: dict[str, Any]) -> str:
+    data, shape = outcome["dataset"], outcome["shape"]
+    return (
+        f"{data['name']}: {data['users']:,} users, {data['items']:,} items, {data['events']:,} "
+        f"events. N = {shape['length']}, d = {shape['width']}, h = {shape['heads']}, "
+        f"L = {shape['layers']}, inner {shape['inner']}; {outcome['threads']} threads of "
+        f"{outcome['machine']}, {outcome['date']}, commit {outcome['commit']}: "
+        f"`{outcome['command'].strip()}`."
+    )
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
