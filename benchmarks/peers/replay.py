@@ -22,6 +22,7 @@ from replay.nn.lightning.callback import ComputeMetricsCallback
 from replay.nn.lightning.postprocessor import SeenItemsFilter
 from replay.nn.sequential import SasRec
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from benchmarks.peers.common import Bounded, Clock, Task, begin, finish, timed, trained
 
@@ -53,9 +54,14 @@ def main() -> None:
     trainer.fit(model, Bounded(training_batches(histories, task), clock, count))
     found: dict[str, Any] = {"version": f"RePlay {version('replay-rec')}", **trained(clock)}
     seconds, figures = timed(
-        lambda: trainer.test(model, list(test_batches(histories, task)), verbose=False)
+        lambda: trainer.test(model, once(test_batches(histories, task)), verbose=False)
     )
     finish(found | {"eval_seconds": seconds, "users": len(histories), "metrics": figures[0]})
+
+
+def once(batches: Iterator[Batch]) -> DataLoader[Batch]:
+    """Lightning takes a bare list for several loaders."""
+    return DataLoader(list(batches), batch_size=None)
 
 
 def schema_of(n_items: int, width: int) -> TensorSchema:
