@@ -5,8 +5,8 @@
 
 The log is drawn by a seed: Parquet in several row groups, items by Zipf's law, lognormal users,
 and times in no order at all, which no real log is so unkind to have. `prepare` runs in a process of
-its own, whose peak is taken. Writes results/benchmarks/prepare.json; a run replaces the row of the
-same size.
+its own, whose peak is taken. Writes results/benchmarks/prepare.json, where a run replaces the row of
+the same size, and docs/peers-speed.md.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from benchmarks.peers import page
 from benchmarks.results import OUT_FOLDER, with_row
 from benchmarks.surroundings import ROOT, surroundings
 
@@ -60,6 +61,8 @@ def main() -> None:
     print(sentence(row))
     same = ("events", "text_ids")
     with_row(asked.out, "python -m benchmarks.prepare", row | surroundings(), same)
+    if asked.out == OUT:
+        page.write()
 
 
 def measured(log: Path, out: Path) -> dict[str, Any]:

@@ -53,21 +53,37 @@ def sentence(name: str, found: dict[str, Any]) -> str:
     return f"{name:<16} {',  '.join(told)}"
 
 
+def prepare_table(outcome: dict[str, Any]) -> str:
+    titles = ("events", "ids", "seconds", "events a second", "peak, MB", "bytes an event", "where")
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for row in outcome["rows"]:
+        ids = "strings" if row["text_ids"] else "integers"
+        where = f"{row['threads']} threads of {row['machine']}, {row['date']}"
+        lines.append(
+            f"| {row['events']:,} | {ids} | {row['seconds']:,.0f} | {row['events_a_second']:,} "
+            f"| {row['peak_mb']:,} | {row['peak_bytes_an_event']} | {where} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+TABLES = {"peers-ml-1m": table, "peers-gowalla": table, "prepare": prepare_table}
+
+
 def rendered(page: str) -> str:
-    for path in results():
-        page = between(page, path.stem, table(json.loads(path.read_text("utf-8"))))
+    """The page with the tables of all results that there are."""
+    for name, make in TABLES.items():
+        place = OUT_FOLDER / f"{name}.json"
+        if place.is_file():
+            page = between(page, name, make(json.loads(place.read_text("utf-8"))))
     return page
 
 
-def results() -> list[Any]:
-    return sorted(OUT_FOLDER.glob("peers-*.json"))
-
-
 def write() -> None:
-    PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
+    page = rendered(PAGE.read_text("utf-8"))
     training = OUT_FOLDER / "peers-ml-1m.json"
     if training.is_file():
         plot(json.loads(training.read_text("utf-8"))["rows"])
+    PAGE.write_text(page, "utf-8")
 
 
 def plot(rows: list[dict[str, Any]]) -> None:
