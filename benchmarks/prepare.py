@@ -5,8 +5,8 @@
 
 The log is drawn by a seed: Parquet in several row groups, items by Zipf's law, lognormal users,
 and times in no order at all, which no real log is so unkind to have. `prepare` runs in a process of
-its own, whose peak is taken. Writes results/benchmarks/prepare.json, where a run replaces the row of
-the same size, and docs/peers-speed.md.
+its own, whose peak is taken. Writes results/benchmarks/prepare.json, where a run replaces the row
+of the same size, and docs/peers-speed.md.
 """
 
 from __future__ import annotations

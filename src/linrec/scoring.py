@@ -150,7 +150,8 @@ def _count_below(scores: Tensor, bounds: Tensor) -> Tensor:
     rows = max(1, piece // max(scores.shape[1], 1))
     for start in range(0, len(scores), rows):
         some = slice(start, start + rows)
-        for part in scores[some].split(piece, dim=1):
+        for left in range(0, scores.shape[1], piece):
+            part = scores[some, left : left + piece]
             below = torch.empty(part.shape, device=scores.device)
             count[some] += torch.lt(part, bounds[some, None], out=below).sum(1).long()
     return count
