@@ -66,7 +66,12 @@ def prepare_table(outcome: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLES = {"peers-ml-1m": table, "peers-gowalla": table, "prepare": prepare_table}
+def with_plot(outcome: dict[str, Any]) -> str:
+    picture = PLOT.relative_to(PAGE.parent)
+    return table(outcome) + f"\n![The same as bars on a logarithmic axis]({picture})\n"
+
+
+TABLES = {"peers-ml-1m": with_plot, "peers-gowalla": table, "prepare": prepare_table}
 
 
 def rendered(page: str) -> str:
