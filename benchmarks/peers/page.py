@@ -97,19 +97,22 @@ def plot(rows: list[dict[str, Any]]) -> None:
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     keys = [key for key in FIGURES if any(key in row for row in rows)]
-    figure, panels = plt.subplots(1, len(keys), figsize=(4 * len(keys), 3.2), squeeze=False)
+    size = (3 + 2.6 * len(keys), 1 + 0.32 * len(rows))
+    figure, panels = plt.subplots(1, len(keys), figsize=size, sharey=True, squeeze=False)
+    names = [TITLES[row["name"]].replace("`", "") for row in rows]
+    colours = ["C0" if name.startswith("linrec") else "0.6" for name in names]
     for panel, key in zip(panels[0], keys, strict=True):
-        some = [row for row in reversed(rows) if key in row]
-        names = [TITLES[row["name"]].replace("`", "") for row in some]
-        colours = ["C0" if name.startswith("linrec") else "0.6" for name in names]
-        bars = panel.barh(names, [row[key] for row in some], color=colours)
-        panel.bar_label(bars, fmt="{:,.3g}", padding=2, fontsize=8)
-        panel.set(xscale="log", xlabel=FIGURES[key])
-        panel.margins(x=0.25)
-        if panel is not panels[0][0]:
-            panel.set_yticklabels([])
+        values = [row.get(key, float("nan")) for row in rows]
+        known = [row[key] for row in rows if key in row]
+        bars = panel.barh(names, values, color=colours)
+        labels = [_short(row[key]) if key in row else "" for row in rows]
+        panel.bar_label(bars, labels=labels, padding=2, fontsize=8)
+        panel.set(xscale="log", xlabel=FIGURES[key], xlim=(min(known) / 3, max(known) * 12))
+        panel.xaxis.set_minor_formatter(NullFormatter())
+    panels[0][0].invert_yaxis()  # as in the table
     PLOT.parent.mkdir(parents=True, exist_ok=True)
     figure.tight_layout()
     figure.savefig(PLOT, dpi=120, metadata={"Software": None})
@@ -119,9 +122,13 @@ def plot(rows: list[dict[str, Any]]) -> None:
 def _cell(row: dict[str, Any], key: str) -> str:
     if key not in row:
         return "-"
-    value = f"{row[key]:,.0f}" if row[key] >= 100 else f"{row[key]:.3g}"
+    value = _short(row[key])
     ratio = row.get(f"{key}_ratio")
     return value if ratio is None else f"{value} ({_times(ratio)})"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _times(ratio: float) -> str:

@@ -33,10 +33,8 @@ def main() -> None:
     clock = Clock(task)
     batches = model.data_preparator.get_dataloader_train
     model.data_preparator.get_dataloader_train = lambda: Bounded(batches(), clock, count)
-    seconds, known = timed(lambda: Dataset.construct(events_of(histories, 2)))
-    model.fit(known)
-    found: dict[str, Any] = {"version": f"RecTools {rectools.__version__}"}
-    found |= {"setup_seconds": seconds} | trained(clock)
+    model.fit(Dataset.construct(events_of(histories, 2)))
+    found: dict[str, Any] = {"version": f"RecTools {rectools.__version__}", **trained(clock)}
     seconds, metrics = timed(lambda: evaluated(model, histories, task))
     finish(found | {"eval_seconds": seconds, "users": len(histories), "metrics": metrics})
 
