@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format envs bench clean
+.PHONY: help demo test check format envs bench bench-peers clean
 
 # a user's site-packages or PYTHONPATH must not leak into .venv
 export PYTHONNOUSERSITE := 1
@@ -15,10 +15,11 @@ PIP_INSTALL := $(PYTHON) -m pip install -qq --disable-pip-version-check -c const
 
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+PEERS_ARGS ?=
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' \
-	  | while IFS=$$'\t' read -r name what; do printf '  make %-8s %s\n' "$$name" "$$what"; done
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
+	  | while IFS=$$'\t' read -r name what; do printf '  make %-11s %s\n' "$$name" "$$what"; done
 
 demo: $(READY) ## data, training, evaluation and a report, in about two minutes
 	@$(BIN)/linrec demo
@@ -43,6 +44,9 @@ envs: $(READY) ## RecBole, RecTools, RePlay and transformers in .envs/, for thei
 
 bench: $(READY) ## speed and memory, as JSON with commit and machine (BENCH_ARGS are passed on)
 	$(PYTHON) -m benchmarks.run $(BENCH_ARGS)
+
+bench-peers: $(READY) envs ## RecBole, RecTools and RePlay side by side with ours (PEERS_ARGS are passed on)
+	$(PYTHON) -m benchmarks.peers.run $(PEERS_ARGS)
 
 clean: ## remove caches, builds and the demo's output (.venv and .envs stay)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* \
