@@ -97,10 +97,12 @@ class Engine:
         self._reloading = Lock()
         self._rebuilding = BoundedSemaphore(self.settings.rebuilds)
         self.rebuilt = 0
-        batch = {"size": self.settings.batch_size, "wait": self.settings.batch_wait}
         appender = Appender(store, self.settings, lambda: self._model)
-        self._appends: Batcher[Append, Appended] = Batcher(appender.append, name="append", **batch)
-        self._ranks: Batcher[Wish, Ranked] = Batcher(_rank, name="rank", **batch)
+        size, wait = self.settings.batch_size, self.settings.batch_wait
+        self._appends: Batcher[Append, Appended] = Batcher(
+            appender.append, size=size, wait=wait, name="append"
+        )
+        self._ranks: Batcher[Wish, Ranked] = Batcher(_rank, size=size, wait=wait, name="rank")
 
     @property
     def model(self) -> ServedModel:
