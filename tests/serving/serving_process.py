@@ -1,4 +1,4 @@
-"""`linrec serve` as a process of its own, to be killed, and the same application within the test."""
+"""`linrec serve` as a process of its own, to be killed, and the same server within the test."""
 
 from __future__ import annotations
 

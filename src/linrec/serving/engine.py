@@ -93,7 +93,7 @@ class Engine:
     ) -> None:
         self.settings = settings or EngineSettings()
         self.store = store
-        self._model = ServedModel(run)
+        self._model = ServedModel(run, self.settings.ann_from)
         self._reloading = Lock()
         self._rebuilding = BoundedSemaphore(self.settings.rebuilds)
         self.rebuilt = 0
@@ -239,7 +239,8 @@ class Engine:
         InputError, and the old one stays.
         """
         with self._reloading:
-            model = ServedModel(self._model.run if run is None else run)
+            place = self._model.run if run is None else run
+            model = ServedModel(place, self.settings.ann_from)
             if model.fingerprint == self._model.fingerprint:
                 return False
             self._model = model

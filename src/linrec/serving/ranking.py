@@ -11,6 +11,7 @@ from torch import Tensor
 
 from linrec.data.sequences import Sequences
 from linrec.scoring import HIDDEN, hide_seen, item_scores, top_k
+from linrec.serving.ann import fetched
 from linrec.serving.model import ServedModel
 from linrec.serving.snapshot import Indices
 from linrec.types import PAD
@@ -31,10 +32,45 @@ class Wish:
 
 @torch.inference_mode()
 def rank(wishes: Sequence[Wish]) -> list[Ranked]:
-    """Wishes of one model."""
+    """Wishes of one model; what an index finds too few of is ranked in full."""
+    found = _approximately(wishes)
+    rest = [place for place, ranked in enumerate(found) if ranked is None]
+    if rest:
+        for place, ranked in zip(rest, _in_full([wishes[place] for place in rest]), strict=True):
+            found[place] = ranked
+    return [ranked or [] for ranked in found]
+
+
+def _approximately(wishes: Sequence[Wish]) -> list[Ranked | None]:
+    """By the model's index if it has one; None where that cannot tell."""
+    answers: list[Ranked | None] = [None] * len(wishes)
+    index = wishes[0].model.index_of_vectors
+    asked = [
+        place
+        for place, wish in enumerate(wishes)
+        if index is not None and wish.hidden is not None and wish.only is None
+    ]
+    if index is None or not asked:
+        return answers
+    count = min(
+        max(fetched(wishes[place].k, len(wishes[place].hide)) for place in asked),
+        wishes[0].model.n_items,
+    )
+    hidden = torch.stack([h for place in asked if (h := wishes[place].hidden) is not None])
+    for place, items, scores in zip(asked, *index.search(hidden, count), strict=True):
+        wish = wishes[place]
+        shown = (items != PAD) & ~np.isin(items, wish.hide)
+        if shown.sum() >= wish.k:
+            best = zip(items[shown][: wish.k], scores[shown][: wish.k], strict=True)
+            answers[place] = [(int(item), float(score)) for item, score in best]
+    return answers
+
+
+def _in_full(wishes: Sequence[Wish]) -> list[Ranked]:
     model, k = wishes[0].model, max(wish.k for wish in wishes)
-    scores = _scores(model, wishes)
-    hidden = hide_seen(scores, Sequences.of([wish.hide.astype(np.int32) for wish in wishes]))
+    hidden = hide_seen(
+        _scores(model, wishes), Sequences.of([wish.hide.astype(np.int32) for wish in wishes])
+    )
     for row, wish in enumerate(wishes):
         if wish.only is not None:
             allowed = torch.from_numpy(wish.only)
