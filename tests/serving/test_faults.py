@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -168,10 +168,11 @@ def test_redis_goes_and_comes_back(run: Path, redis_server: RedisServer) -> None
 class SmallDisk(SQLiteStore):
     pages = 40
 
-    def _connection(self) -> sqlite3.Connection:
-        found = super()._connection()
-        found.execute(f"PRAGMA max_page_count={self.pages}")
-        return found
+    @contextlib.contextmanager
+    def _borrowed(self) -> Iterator[sqlite3.Connection]:
+        with super()._borrowed() as connection:
+            connection.execute(f"PRAGMA max_page_count={self.pages}")
+            yield connection
 
 
 def test_a_full_disk(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

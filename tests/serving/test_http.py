@@ -261,6 +261,13 @@ def test_a_token_is_asked_for(run: Path) -> None:
         assert http.post("/v1/reload").json()["changed"] is False
 
 
+def test_without_a_token_only_localhost_is_answered(http: httpx.Client) -> None:
+    for name in ("localhost", "localhost:80", "127.0.0.1", "[::1]:8000"):
+        assert http.get("/v1/users", headers={"Host": name}).status_code == 200
+    for name in ("rebound.example", "rebound.example:8000", "", "127.0.0.1.example"):
+        assert http.get("/v1/users", headers={"Host": name}).status_code == 421
+
+
 def test_where_a_token_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LINREC_TOKEN", raising=False)
     assert read_token(None) is None

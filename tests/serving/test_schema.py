@@ -13,7 +13,7 @@ from schemathesis.checks import not_a_server_error
 from linrec.serving import Engine, open_store
 from tests.serving.serving_process import within
 
-EXAMPLES = 25  # of each operation
+EXAMPLES = 15  # of each operation
 OPERATIONS = [
     ("POST", "/v1/events"),
     ("POST", "/v1/recommendations"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ class Wish:
     """What one user is to be ranked for."""
 
     model: ServedModel
-    hidden: Tensor | None  # [width]; None: what is popular
+    past: Tensor | Indices | None  # encoded, [width]; events to be encoded; None: what is popular
     k: int
     hide: Indices  # not to be shown
     only: Indices | None = None  # nothing else is to be shown
@@ -33,12 +33,25 @@ class Wish:
 @torch.inference_mode()
 def rank(wishes: Sequence[Wish]) -> list[Ranked]:
     """Wishes of one model; what an index finds too few of is ranked in full."""
+    wishes = _encoded(wishes)
     found = _approximately(wishes)
     rest = [place for place, ranked in enumerate(found) if ranked is None]
     if rest:
         for place, ranked in zip(rest, _in_full([wishes[place] for place in rest]), strict=True):
             found[place] = ranked
     return [ranked or [] for ranked in found]
+
+
+def _encoded(wishes: Sequence[Wish]) -> list[Wish]:
+    """Histories that came as events, encoded together."""
+    raw = [wish.past for wish in wishes if isinstance(wish.past, np.ndarray)]
+    if not raw:
+        return list(wishes)
+    done = iter(wishes[0].model.encode(raw))
+    return [
+        replace(wish, past=next(done)) if isinstance(wish.past, np.ndarray) else wish
+        for wish in wishes
+    ]
 
 
 def _approximately(wishes: Sequence[Wish]) -> list[Ranked | None]:
@@ -48,7 +61,7 @@ def _approximately(wishes: Sequence[Wish]) -> list[Ranked | None]:
     asked = [
         place
         for place, wish in enumerate(wishes)
-        if index is not None and wish.hidden is not None and wish.only is None
+        if index is not None and wish.past is not None and wish.only is None
     ]
     if index is None or not asked:
         return answers
@@ -56,7 +69,7 @@ def _approximately(wishes: Sequence[Wish]) -> list[Ranked | None]:
         max(fetched(wishes[place].k, len(wishes[place].hide)) for place in asked),
         wishes[0].model.n_items,
     )
-    hidden = torch.stack([h for place in asked if (h := wishes[place].hidden) is not None])
+    hidden = _stacked([wishes[place] for place in asked])
     for place, items, scores in zip(asked, *index.search(hidden, count), strict=True):
         wish = wishes[place]
         shown = (items != PAD) & ~np.isin(items, wish.hide)
@@ -85,12 +98,16 @@ def _in_full(wishes: Sequence[Wish]) -> list[Ranked]:
 
 
 def _scores(model: ServedModel, wishes: Sequence[Wish]) -> Tensor:
-    rows = [place for place, wish in enumerate(wishes) if wish.hidden is not None]
+    rows = [place for place, wish in enumerate(wishes) if wish.past is not None]
     scores = model.popularity.repeat(len(wishes), 1)
     if rows:
-        encoded = torch.stack([h for wish in wishes if (h := wish.hidden) is not None])
+        encoded = _stacked([wishes[place] for place in rows])
         scores[rows] = item_scores(encoded, model.vectors, model.bias)
     return scores
+
+
+def _stacked(wishes: Sequence[Wish]) -> Tensor:
+    return torch.stack([wish.past for wish in wishes if isinstance(wish.past, Tensor)])
 
 
 @torch.inference_mode()
