@@ -233,7 +233,7 @@ def test_hostile_ids_are_only_ids(http: httpx.Client) -> None:
 def test_a_client_that_hangs_up_or_dawdles(run: Path) -> None:
     with within(Engine(run, open_store("memory")), timeout=0.5) as address:
         port = int(address.rsplit(":", 1)[1])
-        head = b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{"
+        head = b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n{"
         with socket.create_connection(("127.0.0.1", port)) as slow:
             slow.sendall(head)
             assert b" 408 " in slow.recv(1000).split(b"\r\n")[0] + b" "
