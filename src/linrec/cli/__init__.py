@@ -11,6 +11,7 @@ from linrec.cli.compare import compare
 from linrec.cli.demo import demo
 from linrec.cli.describe import describe
 from linrec.cli.evaluate import evaluate
+from linrec.cli.export import export
 from linrec.cli.prepare import prepare
 from linrec.cli.recipes import recipes
 from linrec.cli.recommend import recommend
@@ -50,7 +51,7 @@ def _linrec(
     del version
 
 
-for _verb in (prepare, describe, train, recipes, evaluate, compare, recommend, demo):
+for _verb in (prepare, describe, train, recipes, evaluate, compare, recommend, export, demo):
     app.command()(_verb)
 
 
