@@ -1,0 +1,303 @@
+"""Recommendations for users whose events come one by one. No HTTP here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import BoundedSemaphore, Lock
+from typing import Literal
+
+import numpy as np
+import torch
+
+from linrec.serving import ranking
+from linrec.serving.appending import Append, Appended, Appender, NewEvent
+from linrec.serving.batcher import Batcher
+from linrec.serving.explaining import leave_one_out
+from linrec.serving.model import ServedModel
+from linrec.serving.ranking import Ranked, Wish
+from linrec.serving.settings import EngineSettings
+from linrec.serving.snapshot import Indices, Snapshot
+from linrec.serving.stores import Change, Event, Head, Store
+from linrec.types import InputError
+
+Source = Literal["model", "popular"]
+StateWord = Literal["current", "stale", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    item: str
+    title: str | None
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    user: str | None
+    source: Source
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """For a user of the store or for a given history, oldest item first."""
+
+    user: str | None = None
+    history: Sequence[str] | None = None
+    k: int = 10
+    exclude: Sequence[str] = ()
+    only: Sequence[str] | None = None
+    keep_seen: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.user is None) == (self.history is None):
+            raise InputError("say for whom: a user or a history, one of the two")
+        if self.k < 1:
+            raise InputError(f"k must be at least 1, not {self.k}")
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    item: str
+    title: str | None
+    contribution: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    item: str
+    score: float
+    events: tuple[Contribution, ...]  # the newest the model knows, oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class UserView:
+    user: str
+    events: int
+    history: tuple[tuple[Event, str | None], ...]  # with titles, oldest first
+    state: StateWord
+
+
+class UnknownError(InputError):
+    """No such user or item."""
+
+
+class Engine:
+    """One model, one store, any number of threads."""
+
+    def __init__(
+        self, run: str | Path, store: Store, settings: EngineSettings | None = None
+    ) -> None:
+        self.settings = settings or EngineSettings()
+        self.store = store
+        self._model = ServedModel(run)
+        self._reloading = Lock()
+        self._rebuilding = BoundedSemaphore(self.settings.rebuilds)
+        self.rebuilt = 0
+        batch = {"size": self.settings.batch_size, "wait": self.settings.batch_wait}
+        appender = Appender(store, self.settings, lambda: self._model)
+        self._appends: Batcher[Append, Appended] = Batcher(appender.append, name="append", **batch)
+        self._ranks: Batcher[Wish, Ranked] = Batcher(_rank, name="rank", **batch)
+
+    @property
+    def model(self) -> ServedModel:
+        return self._model
+
+    def append(self, user: str, events: Sequence[NewEvent]) -> Appended:
+        """Keep events and advance the user's state; an event id that is known is left out."""
+        return self.append_many([Append(user, events)])[0]
+
+    def append_many(self, requests: Sequence[Append]) -> list[Appended]:
+        return self._appends.ask(requests)
+
+    def recommend(
+        self,
+        user: str | None = None,
+        k: int = 10,
+        *,
+        history: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        only: Sequence[str] | None = None,
+        keep_seen: bool = False,
+    ) -> Answer:
+        """The k items that the user, or whoever has this history, will most likely want next."""
+        asked = Ask(
+            user=user, history=history, k=k, exclude=exclude, only=only, keep_seen=keep_seen
+        )
+        return self.recommend_many([asked])[0]
+
+    def recommend_many(self, asked: Sequence[Ask]) -> list[Answer]:
+        model = self._model
+        pasts = self._pasts(model, asked)
+        wishes = [_wish(model, ask, past) for ask, past in zip(asked, pasts, strict=True)]
+        return [
+            Answer(ask.user, "popular" if wish.hidden is None else "model", _items(model, ranked))
+            for ask, wish, ranked in zip(asked, wishes, self._ranks.ask(wishes), strict=True)
+        ]
+
+    def _pasts(self, model: ServedModel, asked: Sequence[Ask]) -> list[_Past]:
+        """What each is known by: a stored state where there is one, else the events."""
+        users = [ask.user for ask in asked if ask.user is not None]
+        heads = dict(zip(users, self.store.heads(users), strict=True)) if users else {}
+        pasts: list[_Past] = []
+        events: list[tuple[int, Indices]] = []
+        for place, ask in enumerate(asked):
+            if ask.user is None:
+                assert ask.history is not None
+                events.append((place, model.indices(ask.history)))
+                pasts.append(_NOTHING)
+            elif (head := heads[ask.user]) is None:
+                pasts.append(_NOTHING)
+            elif model.streams:
+                snapshot = model.read(head.snapshot) or self._rebuild(model, ask.user)
+                pasts.append(_past_of(model, snapshot))
+            else:
+                events.append((place, self._known_history(model, ask.user)))
+                pasts.append(_NOTHING)
+        known = [(place, items) for place, items in events if len(items)]
+        if known:
+            encoded = model.encode([items for _, items in known])
+            for (place, items), hidden in zip(known, encoded, strict=True):
+                pasts[place] = _Past(hidden, np.unique(items))
+        return pasts
+
+    def _known_history(self, model: ServedModel, user: str) -> Indices:
+        return model.indices(event.item for event in self.store.history(user))
+
+    def _rebuild(self, model: ServedModel, user: str) -> Snapshot:
+        """Make a state anew from what is kept, in the caller's own time."""
+        with self._rebuilding:
+            head = self.store.heads([user])[0]
+            if head is None:  # forgotten meanwhile
+                return model.advance([(None, np.empty(0, np.int64))])[0]
+            found = model.read(head.snapshot)  # somebody else may have made it meanwhile
+            if found is not None:
+                return found
+            made = model.advance([(None, self._known_history(model, user))])[0]
+            # kept only if no event came in between; whoever asks next will try again
+            keep = self.settings.keep_events
+            self.store.commit([Change(user, head.version, (), model.write(made), keep)])
+            self.rebuilt += 1
+            return made
+
+    def explain(
+        self, item: str, user: str | None = None, *, history: Sequence[str] | None = None
+    ) -> Explanation:
+        """By how much each of the newest events raised the score (`explaining.leave_one_out`)."""
+        model = self._model
+        ask = Ask(user=user, history=history)
+        index = _index(model, item)
+        if ask.history is None:
+            assert ask.user is not None
+            items = self._known_history(model, ask.user)
+        else:
+            items = model.indices(ask.history)
+        if not len(items):
+            raise UnknownError(
+                "no past event of an item the model knows, so there is nothing to explain; append "
+                "events first"
+            )
+        with self._rebuilding:
+            score, parts = leave_one_out(model, items, index)
+        told = zip(items[len(items) - len(parts) :], parts, strict=True)
+        return Explanation(
+            item,
+            score,
+            tuple(
+                Contribution(model.ids[past - 1], model.titles[past - 1], part)
+                for past, part in told
+            ),
+        )
+
+    def similar(self, item: str, k: int = 10) -> tuple[Item, ...]:
+        """The items whose vectors point the same way, by cosine."""
+        model = self._model
+        return _items(model, ranking.similar(model, _index(model, item), k))
+
+    def user(self, user: str, newest: int = 100) -> UserView:
+        model = self._model
+        head = self.store.heads([user])[0]
+        if head is None:
+            raise UnknownError("there is no such user")
+        events = self.store.history(user, newest)
+        titled = tuple((event, model.title(event.item)) for event in events)
+        return UserView(user, head.events, titled, _state(model, head))
+
+    def forget(self, user: str) -> bool:
+        """Remove all that is kept of a user; whether there was anything."""
+        return self.store.forget(user)
+
+    def reload(self, run: str | Path | None = None) -> bool:
+        """Serve another run, or the same folder if it has changed; whether it did.
+
+        Requests under way end with the model they began with. A run that cannot be read raises
+        InputError, and the old one stays.
+        """
+        with self._reloading:
+            model = ServedModel(self._model.run if run is None else run)
+            if model.fingerprint == self._model.fingerprint:
+                return False
+            self._model = model
+            return True
+
+    def close(self) -> None:
+        """Finish what was taken, then close the store."""
+        self._appends.close()
+        self._ranks.close()
+        self.store.close()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Past:
+    hidden: torch.Tensor | None
+    seen: Indices
+
+
+_NOTHING = _Past(None, np.empty(0, np.int64))
+
+
+def _past_of(model: ServedModel, snapshot: Snapshot) -> _Past:
+    return _Past(model.hidden(snapshot), snapshot.seen) if len(snapshot.seen) else _NOTHING
+
+
+def _wish(model: ServedModel, ask: Ask, past: _Past) -> Wish:
+    hide = model.indices(ask.exclude)
+    if not ask.keep_seen:
+        hide = np.concatenate([past.seen, hide])
+    only = None if ask.only is None else model.indices(ask.only)
+    return Wish(model, past.hidden, ask.k, hide, only)
+
+
+def _rank(wishes: list[Wish]) -> list[Ranked]:
+    """Around a reload there may be wishes of two models."""
+    by_model: dict[ServedModel, list[int]] = defaultdict(list)
+    for place, wish in enumerate(wishes):
+        by_model[wish.model].append(place)
+    answers: list[Ranked] = [[] for _ in wishes]
+    for places in by_model.values():
+        found = ranking.rank([wishes[place] for place in places])
+        for place, ranked in zip(places, found, strict=True):
+            answers[place] = ranked
+    return answers
+
+
+def _items(model: ServedModel, ranked: Ranked) -> tuple[Item, ...]:
+    return tuple(
+        Item(model.ids[index - 1], model.titles[index - 1], score) for index, score in ranked
+    )
+
+
+def _index(model: ServedModel, item: str) -> int:
+    found = model.index(item)
+    if found is None:
+        raise UnknownError("the model does not know this item")
+    return found
+
+
+def _state(model: ServedModel, head: Head) -> StateWord:
+    if not model.streams:
+        return "none"
+    return "stale" if model.read(head.snapshot) is None else "current"

@@ -1,0 +1,28 @@
+"""uvicorn around the application: one process, ended by SIGTERM once all it took is answered."""
+
+from __future__ import annotations
+
+import uvicorn
+
+from linrec.serving.engine import Engine
+from linrec.serving.http.app import create_app
+from linrec.serving.http.observing import log_as_json
+from linrec.serving.http.options import HttpOptions
+
+
+def serve(engine: Engine, options: HttpOptions) -> None:
+    """Until SIGTERM or Ctrl-C."""
+    log_as_json()
+    config = uvicorn.Config(
+        create_app(engine, options),
+        host=options.host,
+        port=options.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=int(options.grace),
+        limit_concurrency=options.connections,
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+    uvicorn.Server(config).run()
