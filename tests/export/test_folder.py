@@ -65,9 +65,7 @@ def test_the_command_says_what_it_wrote_and_why_there_is_no_step(
 
 
 @pytest.mark.slow
-def test_what_differs_from_torch_is_not_written(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_differs_from_torch_is_not_written(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "TOLERANCE", -1.0)
     with pytest.raises(InputError, match=r"model\.onnx gives scores that differ from torch's by"):
         export_onnx(run, run.with_name("out"))

@@ -17,7 +17,7 @@ def main(demo: Path) -> None:
     from linrec.serving import NewEvent
 
     store = SequenceStore.open(demo / "data")
-    films = store.items.ids_of(store.sequences()[USER].astype("int64"))
+    films = store.item_table["item"].gather(store.sequences()[USER] - 1)
     user = str(store.users.ids[USER])
     with serving(demo / "run") as (address, engine), browsing() as browser:
         engine.append(user, [NewEvent(str(film), float(at)) for at, film in enumerate(films)])

@@ -23,7 +23,9 @@ def export(
     top_k: Annotated[
         Number, typer.Option(min=1, help="Also give the best K unseen items, ranked in the graph.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older export.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an older export.")
+    ] = False,
 ) -> None:
     """Write a model for onnxruntime: histories to scores, and one event and a state to the next.
 

@@ -7,7 +7,17 @@ const WAIT = 150; // milliseconds after a key before a search is sent
 const TOKEN = "linrec-token";
 
 const $ = (id) => document.getElementById(id);
-const state = { mode: "user", user: null, made: [], items: [], chosen: null, past: [], turn: 0 };
+const state = {
+  mode: "user", // or "history"
+  user: null,
+  fresh: false, // nobody knows this user yet
+  made: [], // the made-up history
+  past: [], // the history that is shown
+  items: [], // the recommendations that are shown
+  source: null, // where they came from
+  chosen: null, // the one that is explained
+  turn: 0, // of the newest request
+};
 
 class Told extends Error {
   constructor(sentence, status) {
@@ -158,7 +168,7 @@ function combobox(name, find, choose) {
 async function findUsers(text, signal) {
   const { content } = await ask("GET", `v1/users?limit=8&search=${encodeURIComponent(text)}`, undefined, signal);
   const found = content.users.map((user) => ({ user, text: user }));
-  if (text && !content.users.includes(text)) found.push({ user: text, text, hint: "someone new" });
+  if (text && !content.users.includes(text)) found.push({ user: text, text, hint: "someone new", fresh: true });
   return found;
 }
 
@@ -169,8 +179,9 @@ async function findItems(text, signal) {
 
 // ---- what happens
 
-function choose(user) {
+function choose(user, fresh = false) {
   state.user = user;
+  state.fresh = fresh;
   $("user-search").value = user;
   history.replaceState(null, "", `#user=${encodeURIComponent(user)}`);
   forget();
@@ -192,6 +203,7 @@ async function append(item) {
       // an id of its own: sent twice, the event counts once
       const id = crypto.getRandomValues(new Uint32Array(4)).join("-");
       await ask("POST", "v1/events", { user: state.user, events: [{ item: item.item, id }] });
+      state.fresh = false;
     } else {
       state.made.push({ item: item.item, title: item.title });
     }
@@ -204,6 +216,7 @@ async function append(item) {
 
 async function past() {
   if (state.mode === "history") return { history: state.made, events: state.made.length };
+  if (state.fresh) return { history: [], events: 0 };
   try {
     const path = `v1/users/${encodeURIComponent(state.user)}?limit=${SHOWN}`;
     return (await ask("GET", path)).content;
@@ -462,7 +475,7 @@ $("token-form").addEventListener("submit", (event) => {
 });
 
 combobox("user", findUsers, (option, input) => {
-  choose(option.user);
+  choose(option.user, option.fresh);
   input.blur();
 });
 combobox("item", findItems, (option, input) => {
