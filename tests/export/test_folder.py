@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from linrec.backbones.state import state_of, tensors_of
 from linrec.export import check, tracing
 from linrec.export.folder import export_onnx
 from linrec.export.graphs import asking, bake_features, newest
-from linrec.export.state import state_of, tensors_of
 from linrec.types import InputError
 from tests.cli.conftest import Command, Refused, linrec, refused
 from tests.contracts.cases import hidden, history, model, sequences

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from linrec.backbones import Backbone
+from linrec.backbones.state import tensors_of
 from linrec.data.sequences import Sequences
-from linrec.export.state import tensors_of
 from linrec.scoring import item_scores
 from linrec.types import InputError
 

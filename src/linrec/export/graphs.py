@@ -15,7 +15,7 @@ from torch._higher_order_ops.scan import scan
 
 from linrec.backbones import Backbone
 from linrec.backbones.backbone import UserState
-from linrec.export.state import State, state_of, tensors_of
+from linrec.backbones.state import State, state_of, tensors_of
 from linrec.layers import FeatureEmbedding
 from linrec.scoring import HIDDEN, item_scores
 from linrec.types import PAD

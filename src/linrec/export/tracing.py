@@ -9,17 +9,15 @@ import warnings
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from linrec.backbones.state import tensors_of
 from linrec.export.graphs import CHUNK, HistoryScorer, Step
-from linrec.export.state import tensors_of
+from linrec.export.operators import TRANSLATIONS
 from linrec.types import InputError
-
-if TYPE_CHECKING:
-    from onnxscript import FLOAT, INT64
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 # protobuf holds two gigabytes at most; what is larger gets a file of weights beside it
@@ -62,31 +60,10 @@ def _trace(
         program = torch.onnx.export(
             graph, inputs, dynamo=True, dynamic_shapes=shapes, verbose=False,
             input_names=named[0], output_names=named[1],
-            custom_translation_table={torch.ops.aten.cummax.default: _cummax},
+            custom_translation_table=TRANSLATIONS,
         )  # fmt: skip
         assert program is not None
         program.save(path, external_data=_bytes(graph) > LARGEST_FILE)
-
-
-def _cummax(x: FLOAT, dim: int) -> tuple[FLOAT, INT64]:
-    """ONNX has no running maximum; this one compares every pair along a chunk."""
-    from onnxscript import opset18 as op
-
-    rank = len(x.shape)
-    order = [axis for axis in range(rank) if axis != dim % rank] + [dim % rank]
-    last = op.Transpose(x, perm=order)  # [..., N]
-    length = op.Squeeze(op.Shape(last, start=rank - 1))
-    place = op.Range(op.Constant(value_int=0), length, op.Constant(value_int=1))
-    past = op.GreaterOrEqual(
-        op.Unsqueeze(place, op.Constant(value_ints=[1])),
-        op.Unsqueeze(place, op.Constant(value_ints=[0])),
-    )
-    lowest = op.CastLike(op.Constant(value_float=float(torch.finfo(torch.float32).min)), x)
-    seen = op.Where(past, op.Unsqueeze(last, op.Constant(value_ints=[-2])), lowest)
-    back = [order.index(axis) for axis in range(rank)]
-    highest = op.ReduceMax(seen, op.Constant(value_ints=[-1]), keepdims=0)
-    where = op.ArgMax(seen, axis=-1, keepdims=0)
-    return op.Transpose(highest, perm=back), op.Transpose(where, perm=back)
 
 
 def _bytes(graph: torch.nn.Module) -> int:
