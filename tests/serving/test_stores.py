@@ -141,15 +141,20 @@ def test_forgotten_bytes_are_off_the_disk(tmp_path: Path) -> None:
     assert b"someone" not in kept
 
 
+def limit_pages(store: SQLiteStore, more: int) -> None:
+    with store._borrowed() as connection:  # alone, so it is the one that will write
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count={pages + more}")
+
+
 def test_a_full_disk_is_told_and_takes_nothing(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "users.sqlite")
     put(store, "u", Event("a", 1.0))
-    (pages,) = store._connection().execute("PRAGMA page_count").fetchone()
-    store._connection().execute(f"PRAGMA max_page_count={pages + 2}")
+    limit_pages(store, 2)
     with pytest.raises(StoreFullError, match=r"the disk of the store users\.sqlite is full"):
         put(store, "u", Event("b", 2.0), snapshot=b"x" * 100_000)
     assert items(store, "u") == ["a"]  # reading works, and nothing was half written
-    store._connection().execute("PRAGMA max_page_count=1000000")
+    limit_pages(store, 1_000_000)
     assert put(store, "u", Event("b", 2.0), snapshot=b"x" * 100_000)
     assert items(store, "u") == ["a", "b"]
     store.close()

@@ -88,7 +88,8 @@ class Appender:
         users = [job.asked.user for job in jobs]
         known = self._store.known_ids(list(zip(users, kept, strict=True)))
         done: dict[int, Outcome] = {}
-        for job, job.head, old in zip(jobs, heads, known, strict=True):
+        for job, head, old in zip(jobs, heads, known, strict=True):
+            job.head = head
             try:
                 self._plan(job, old)
             except LateEventError as error:

@@ -10,13 +10,13 @@ from threading import BoundedSemaphore, Lock
 from typing import Literal
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from linrec.serving import ranking
 from linrec.serving.appending import Append, Appended, Appender, NewEvent
 from linrec.serving.batcher import Batcher
 from linrec.serving.explaining import leave_one_out
-from linrec.serving.model import ServedModel
+from linrec.serving.model import STRETCH, ServedModel
 from linrec.serving.ranking import Ranked, Wish
 from linrec.serving.settings import EngineSettings
 from linrec.serving.snapshot import Indices, Snapshot
@@ -93,14 +93,16 @@ class Engine:
     ) -> None:
         self.settings = settings or EngineSettings()
         self.store = store
-        self._model = ServedModel(run)
+        self._model = ServedModel(run, self.settings.ann_from)
         self._reloading = Lock()
-        self._rebuilding = BoundedSemaphore(self.settings.rebuilds)
+        self._long_work = BoundedSemaphore(self.settings.long_work)
         self.rebuilt = 0
-        batch = {"size": self.settings.batch_size, "wait": self.settings.batch_wait}
         appender = Appender(store, self.settings, lambda: self._model)
-        self._appends: Batcher[Append, Appended] = Batcher(appender.append, name="append", **batch)
-        self._ranks: Batcher[Wish, Ranked] = Batcher(_rank, name="rank", **batch)
+        size, wait = self.settings.batch_size, self.settings.batch_wait
+        self._appends: Batcher[Append, Appended] = Batcher(
+            appender.append, size=size, wait=wait, name="append"
+        )
+        self._ranks: Batcher[Wish, Ranked] = Batcher(_rank, size=size, wait=wait, name="rank")
 
     @property
     def model(self) -> ServedModel:
@@ -131,45 +133,43 @@ class Engine:
 
     def recommend_many(self, asked: Sequence[Ask]) -> list[Answer]:
         model = self._model
-        pasts = self._pasts(model, asked)
-        wishes = [_wish(model, ask, past) for ask, past in zip(asked, pasts, strict=True)]
+        users = [ask.user for ask in asked if ask.user is not None]
+        heads = dict(zip(users, self.store.heads(users), strict=True)) if users else {}
+        wishes = [
+            _wish(model, ask, self._past(model, ask, heads.get(ask.user or ""))) for ask in asked
+        ]
         return [
-            Answer(ask.user, "popular" if wish.hidden is None else "model", _items(model, ranked))
+            Answer(ask.user, "popular" if wish.past is None else "model", _items(model, ranked))
             for ask, wish, ranked in zip(asked, wishes, self._ranks.ask(wishes), strict=True)
         ]
 
-    def _pasts(self, model: ServedModel, asked: Sequence[Ask]) -> list[_Past]:
-        """What each is known by: a stored state where there is one, else the events."""
-        users = [ask.user for ask in asked if ask.user is not None]
-        heads = dict(zip(users, self.store.heads(users), strict=True)) if users else {}
-        pasts: list[_Past] = []
-        events: list[tuple[int, Indices]] = []
-        for place, ask in enumerate(asked):
-            if ask.user is None:
-                assert ask.history is not None
-                events.append((place, model.indices(ask.history)))
-                pasts.append(_NOTHING)
-            elif (head := heads[ask.user]) is None:
-                pasts.append(_NOTHING)
-            elif model.streams:
-                snapshot = model.read(head.snapshot) or self._rebuild(model, ask.user)
-                pasts.append(_past_of(model, snapshot))
-            else:
-                events.append((place, self._known_history(model, ask.user)))
-                pasts.append(_NOTHING)
-        known = [(place, items) for place, items in events if len(items)]
-        if known:
-            encoded = model.encode([items for _, items in known])
-            for (place, items), hidden in zip(known, encoded, strict=True):
-                pasts[place] = _Past(hidden, np.unique(items))
-        return pasts
+    def _past(self, model: ServedModel, ask: Ask, head: Head | None) -> _Past:
+        """What somebody is known by: a stored state where there is one, else the events."""
+        if ask.history is not None:
+            return self._of_events(model, model.indices(ask.history))
+        if head is None:
+            return _NOTHING
+        assert ask.user is not None
+        if not model.streams:
+            return self._of_events(model, self._known_history(model, ask.user))
+        snapshot = model.read(head.snapshot) or self._rebuild(model, ask.user)
+        return _Past(model.hidden(snapshot), snapshot.seen) if len(snapshot.seen) else _NOTHING
+
+    def _of_events(self, model: ServedModel, items: Indices) -> _Past:
+        """Short histories are encoded together with others; a long one would keep them waiting."""
+        if not len(items):
+            return _NOTHING
+        if len(items) <= STRETCH:
+            return _Past(items, np.unique(items))
+        with self._long_work:
+            return _Past(model.encode([items])[0], np.unique(items))
 
     def _known_history(self, model: ServedModel, user: str) -> Indices:
         return model.indices(event.item for event in self.store.history(user))
 
     def _rebuild(self, model: ServedModel, user: str) -> Snapshot:
         """Make a state anew from what is kept, in the caller's own time."""
-        with self._rebuilding:
+        with self._long_work:
             head = self.store.heads([user])[0]
             if head is None:  # forgotten meanwhile
                 return model.advance([(None, np.empty(0, np.int64))])[0]
@@ -200,7 +200,7 @@ class Engine:
                 "no past event of an item the model knows, so there is nothing to explain; append "
                 "events first"
             )
-        with self._rebuilding:
+        with self._long_work:
             score, parts = leave_one_out(model, items, index)
         told = zip(items[len(items) - len(parts) :], parts, strict=True)
         return Explanation(
@@ -237,7 +237,8 @@ class Engine:
         InputError, and the old one stays.
         """
         with self._reloading:
-            model = ServedModel(self._model.run if run is None else run)
+            place = self._model.run if run is None else run
+            model = ServedModel(place, self.settings.ann_from)
             if model.fingerprint == self._model.fingerprint:
                 return False
             self._model = model
@@ -252,15 +253,11 @@ class Engine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Past:
-    hidden: torch.Tensor | None
+    known: Tensor | Indices | None  # encoded, or events to be encoded
     seen: Indices
 
 
 _NOTHING = _Past(None, np.empty(0, np.int64))
-
-
-def _past_of(model: ServedModel, snapshot: Snapshot) -> _Past:
-    return _Past(model.hidden(snapshot), snapshot.seen) if len(snapshot.seen) else _NOTHING
 
 
 def _wish(model: ServedModel, ask: Ask, past: _Past) -> Wish:
@@ -268,7 +265,7 @@ def _wish(model: ServedModel, ask: Ask, past: _Past) -> Wish:
     if not ask.keep_seen:
         hide = np.concatenate([past.seen, hide])
     only = None if ask.only is None else model.indices(ask.only)
-    return Wish(model, past.hidden, ask.k, hide, only)
+    return Wish(model, past.known, ask.k, hide, only)
 
 
 def _rank(wishes: list[Wish]) -> list[Ranked]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from linrec.backbones.saving import CONFIG, ITEMS, WEIGHTS, read_description, read_model
 from linrec.data.guard import reading
 from linrec.data.sequences import Sequences
+from linrec.serving.ann import AnnIndex
 from linrec.serving.snapshot import FINGERPRINT, Indices, Snapshot, StateCodec, pack, unpack
 from linrec.types import PAD
 
@@ -25,7 +26,8 @@ STRETCH = 256
 class ServedModel:
     """Encodes and advances users; knows the items by their ids as text."""
 
-    def __init__(self, run: str | Path) -> None:
+    def __init__(self, run: str | Path, ann_from: int | None = None) -> None:
+        """ann_from: items from which on they are searched approximately."""
         self.run = Path(run)
         self.fingerprint = fingerprint_of(self.run)
         self.description, catalogue = read_description(self.run)
@@ -43,6 +45,8 @@ class ServedModel:
             bias = self._model.item_bias()
             self.bias = None if bias is None else bias.float()
         self.why_no_state = self._model.why_no_state()
+        large = ann_from is not None and self.n_items >= ann_from
+        self.index_of_vectors = AnnIndex(self.vectors, self.bias) if large else None
         self._codec = None if self.why_no_state else self._make_codec()
 
     def _make_codec(self) -> StateCodec:

@@ -25,8 +25,8 @@ class EngineSettings:
     batch_wait: float = 0.0
     """Seconds to wait for company; 0 takes what is there."""
 
-    rebuilds: int = 2
-    """States of long histories made anew at the same time at most."""
+    long_work: int = 2
+    """Whole histories worked on at the same time at most: states made anew, explanations."""
 
     ann_from: int | None = None
     """Items from which on an approximate index (faiss) finds the best ones; None: never."""
@@ -34,7 +34,7 @@ class EngineSettings:
     def __post_init__(self) -> None:
         if self.late not in get_args(Late):
             raise InputError(f"late is one of {', '.join(get_args(Late))}, not {self.late!r}")
-        for name in ("keep_events", "batch_size", "rebuilds"):
+        for name in ("keep_events", "batch_size", "long_work"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
         if not 0 <= self.batch_wait <= 1:

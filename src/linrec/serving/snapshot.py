@@ -81,7 +81,7 @@ class StateCodec:
 
     def read(self, rows: list[bytes]) -> tuple[Tensor, UserState]:
         flat = torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8).view(len(rows), -1)
-        parts = iter(flat.split(self._sizes, 1))
+        parts = flat.split_with_sizes(self._sizes, 1)
         leaves = [
             # a copy, because a number must begin at a multiple of its own size
             _copy(part).view(dtype).view(-1, *shape)
@@ -124,5 +124,6 @@ def _rebuilt(template: Any, leaves: Iterator[Tensor]) -> Any:
         return None
     if is_dataclass(template):
         inner = [_rebuilt(getattr(template, f.name), leaves) for f in fields(template)]
-        return type(template)(*inner)  # type: ignore[operator]
+        kind: Any = type(template)
+        return kind(*inner)
     return tuple(_rebuilt(each, leaves) for each in template)

@@ -71,7 +71,7 @@ def sentence_of(found: Any) -> str:
     if found["type"] == "json_invalid":
         return "the body is not JSON; see /docs for examples"
     if found["type"] in ("missing", "model_attributes_type") and not place:
-        return "the body must be a JSON object; see /docs for examples"
+        return "the body must be a JSON object, sent as Content-Type: application/json; see /docs"
     where = ".".join(place)
     if found["type"] == "extra_forbidden":
         return f"{where} is no field of this request; see /docs"

@@ -11,7 +11,7 @@ from time import perf_counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from linrec.serving.http.observing import LOG, Metrics
-from linrec.serving.http.options import HttpOptions
+from linrec.serving.http.options import HttpOptions, is_loopback
 
 OPEN = ("/healthz", "/readyz", "/docs", "/openapi.json", "/")
 OPEN_UNDER = ("/page/", "/docs/")
@@ -36,6 +36,7 @@ class Guard:
         begin = perf_counter()
         answer = _Answer(send)
         try:
+            self._check_host(scope)
             self._check_token(scope)
             body = await self._body(scope, receive)
             await self._in_time(scope, _once(body, receive), answer)
@@ -44,6 +45,15 @@ class Guard:
         finally:
             # a failure is answered outside of here, as 500
             self._record(scope, answer.status or 500, perf_counter() - begin)
+
+    def _check_host(self, scope: Scope) -> None:
+        """A web page elsewhere may give this machine a name of its own and read what it answers."""
+        if self._token is not None or not is_loopback(self._options.host):
+            return
+        given = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        name = given.rpartition(":")[0] if given[-1:].isdigit() and ":" in given else given
+        if not is_loopback(name.strip("[]")):
+            raise RefusedError(421, "without a token this server answers to localhost only")
 
     def _check_token(self, scope: Scope) -> None:
         path: str = scope["path"]

@@ -49,14 +49,14 @@ def read_token(file: Path | None) -> str | None:
 
 def check_exposure(host: str, token: str | None, no_token: bool) -> None:
     """Without a token, beyond this machine only if somebody said so."""
-    if token is None and not no_token and not _is_loopback(host):
+    if token is None and not no_token and not is_loopback(host):
         raise InputError(
             f"{host} can be reached from other machines and no token is set; give --token-file, "
             f"set {TOKEN_VARIABLE}, or say --no-token if something before it checks who asks"
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

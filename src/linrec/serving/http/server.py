@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
 import uvicorn
 
 from linrec.serving.engine import Engine
@@ -25,4 +28,7 @@ def serve(engine: Engine, options: HttpOptions) -> None:
         limit_concurrency=options.connections,
         h11_max_incomplete_event_size=64 * 1024,
     )
+    # uvicorn sends itself the signal again once all is answered, and that is a good end
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: sys.exit(0))
     uvicorn.Server(config).run()

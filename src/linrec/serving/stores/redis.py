@@ -24,6 +24,8 @@ from linrec.types import InputError
 
 try:
     import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
 except ImportError:  # told when a store is opened
     redis = None  # type: ignore[assignment]
 
@@ -75,7 +77,10 @@ class RedisStore:
             )
         try:
             self._redis: Any = redis.Redis.from_url(
-                url, socket_timeout=SECONDS, socket_connect_timeout=SECONDS
+                url,
+                socket_timeout=SECONDS,
+                socket_connect_timeout=SECONDS,
+                retry=Retry(NoBackoff(), 1),  # for a connection that was closed while idle
             )
         except ValueError as error:
             raise InputError(f"{error}; write the store as redis://host:6379/0") from None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from threading import Lock, local
 from typing import Any
 
 from linrec.serving.stores.store import (
@@ -52,9 +52,8 @@ CREATE UNIQUE INDEX IF NOT EXISTS ids ON events (number, id) WHERE id IS NOT NUL
 class SQLiteStore:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._local = local()
-        self._all: list[sqlite3.Connection] = []
-        self._lock = Lock()
+        self._free: deque[sqlite3.Connection] = deque()
+        self._closed = False
         if not self.path.parent.is_dir():
             raise InputError(f"{self.path.parent} is not a folder; choose a place for the store")
         try:
@@ -66,35 +65,47 @@ class SQLiteStore:
             ) from None
 
     def _prepare(self) -> None:
-        connection = self._connection()
-        connection.execute("PRAGMA journal_mode=WAL")
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
-        if found not in (0, FORMAT):
-            raise InputError(
-                f"{self.path} has store format {found} and this linrec reads {FORMAT}; "
-                "choose another place"
+        with self._borrowed() as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
+            (found,) = connection.execute("PRAGMA user_version").fetchone()
+            if found not in (0, FORMAT):
+                raise InputError(
+                    f"{self.path} has store format {found} and this linrec reads {FORMAT}; "
+                    "choose another place"
+                )
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={FORMAT}; COMMIT"
             )
-        connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={FORMAT}; COMMIT")
 
-    def _connection(self) -> sqlite3.Connection:
-        """This thread's own, so that readers do not wait for the writer."""
-        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if found is None:
-            # closed by whoever closes the store, which is another thread
-            found = sqlite3.connect(
-                self.path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            found.execute("PRAGMA synchronous=FULL")
-            found.execute("PRAGMA secure_delete=ON")  # forgotten is overwritten, not only unlinked
-            self._local.connection = found
-            with self._lock:
-                self._all.append(found)
-        return found
+    @contextlib.contextmanager
+    def _borrowed(self) -> Iterator[sqlite3.Connection]:
+        """A connection nobody else has meanwhile, so that readers do not wait for the writer."""
+        try:
+            connection = self._free.pop()
+        except IndexError:
+            connection = self._open()
+        try:
+            yield connection
+        finally:
+            if self._closed:
+                connection.close()
+            else:
+                self._free.append(connection)
+
+    def _open(self) -> sqlite3.Connection:
+        # threads hand connections on, but never share one
+        opened = sqlite3.connect(
+            self.path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        opened.execute("PRAGMA synchronous=FULL")
+        opened.execute("PRAGMA secure_delete=ON")  # forgotten is overwritten, not only unlinked
+        return opened
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         try:
-            yield self._connection()
+            with self._borrowed() as connection:
+                yield connection
         except sqlite3.Error as error:
             raise _told(error, self.path) from error
 
@@ -217,11 +228,9 @@ class SQLiteStore:
             connection.execute("SELECT 1 FROM users LIMIT 1").fetchone()
 
     def close(self) -> None:
-        with self._lock:
-            for connection in self._all:
-                connection.close()
-            self._all.clear()
-        self._local = local()
+        self._closed = True
+        while self._free:
+            self._free.pop().close()
 
 
 def _marks(values: Sequence[Any]) -> str:
