@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,4 +32,4 @@ def cummax(x: Any, dim: int) -> tuple[Any, Any]:
     return op.Transpose(highest, perm=back), op.Transpose(where, perm=back)
 
 
-TRANSLATIONS = {torch.ops.aten.cummax.default: cummax}
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.aten.cummax.default: cummax}
