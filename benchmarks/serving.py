@@ -31,6 +31,7 @@ from benchmarks.surroundings import ROOT, surroundings
 from linrec.data.prepare import prepare
 from linrec.data.store import SequenceStore
 from linrec.serving import Engine, EngineSettings, open_store
+from linrec.serving.model import ServedModel
 from linrec.serving.stores import Change, Event
 from tests.serving.cases import make_run
 from tests.serving.serving_process import ServeProcess
@@ -172,27 +173,27 @@ def history(base: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
 
 def ann(base: Path, asked: argparse.Namespace) -> dict[str, Any]:
     """Recall of the ten best against exact lists, and what a list costs either way."""
-    run = make_run(base / "ann", catalogue(asked.ann_items), **SIZE)
+    run = asked.ann_run or make_run(base / "ann", catalogue(asked.ann_items), **SIZE)
     rng = np.random.default_rng(0)
-    histories = [
-        [f"item-{n}" for n in rng.integers(0, asked.ann_items, 50)] for _ in range(asked.ann_users)
-    ]
+    items = ServedModel(run).ids
+    histories = [list(rng.choice(items, 50)) for _ in range(asked.ann_users)]
     lists, times = [], []
     for settings in (EngineSettings(), EngineSettings(ann_from=1)):
         engine = Engine(run, open_store("memory"), settings)
-        for number, items in enumerate(histories):
+        for number, past in enumerate(histories):
             engine.store.commit([
-                Change(str(number), None, [Event(i, 0.0) for i in items], None, KEEP)
+                Change(str(number), None, [Event(str(i), 0.0) for i in past], None, KEEP)
             ])  # fmt: skip
             engine.recommend(str(number))
         begin = perf_counter()
         found = [engine.recommend(str(number)).items for number in range(len(histories))]
         times.append((perf_counter() - begin) / len(histories) * 1000)
-        lists.append([{item.item for item in items} for items in found])
+        lists.append([{item.item for item in best} for best in found])
         engine.close()
     hits = sum(len(exact & near) for exact, near in zip(*lists, strict=True))
     return {
-        "items": asked.ann_items,
+        "items": len(items),
+        "vectors": "drawn" if asked.ann_run is None else asked.ann_run.name,
         "recall_at_10": round(hits / sum(len(exact) for exact in lists[0]), 4),
         "exact_ms": round(times[0], 3),
         "ann_ms": round(times[1], 3),
@@ -243,8 +244,9 @@ def growth(rows: list[dict[str, Any]]) -> str:
 
 def sentence(found: dict[str, Any]) -> str:
     return (
-        f"Index over {found['items']:,} items: recall@10 {found['recall_at_10']:.3f} against exact "
-        f"lists, {found['ann_ms']:.2f} ms a list instead of {found['exact_ms']:.2f} ms."
+        f"Index over {found['items']:,} items (vectors {found['vectors']}): recall@10 "
+        f"{found['recall_at_10']:.3f} against exact lists, {found['ann_ms']:.2f} ms a list "
+        f"instead of {found['exact_ms']:.2f} ms."
     )
 
 
@@ -280,6 +282,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=1_000, help="requests of each length")
     parser.add_argument("--history-seconds", type=float, default=300, help="at most, for each way")
     parser.add_argument("--ann-items", type=int, default=200_000)
+    parser.add_argument("--ann-run", type=Path, help="a trained run, instead of drawn vectors")
     parser.add_argument("--ann-users", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)

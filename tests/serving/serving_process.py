@@ -21,7 +21,7 @@ from linrec.serving.http.app import create_app
 from linrec.serving.http.options import HttpOptions
 from tests.serving.redis_server import free_port
 
-SECONDS = 60
+SECONDS = 180  # a machine that does much else takes long to import torch
 
 
 def client(url: str, **options: Any) -> httpx.Client:
@@ -32,7 +32,7 @@ def client(url: str, **options: Any) -> httpx.Client:
 def within(engine: Engine, **options: Any) -> Iterator[str]:
     """Serve from a thread of this process; yields the address."""
     port = free_port()
-    made = HttpOptions(port=port, **options)
+    made = HttpOptions(**options)
     config = uvicorn.Config(
         create_app(engine, made), port=port, log_config=None, access_log=False, lifespan="on"
     )

@@ -55,10 +55,10 @@ def test_real_histories_event_by_event(
         row = int(films.users.index_of([user])[0])
         times = films.times[films.offsets[row] : films.offsets[row + 1]].tolist()
         items = films.catalogue.ids_of(films.sequences()[row]).to_list()
-        for item, time in list(zip(items, times, strict=True))[-60:]:
+        for item, time in list(zip(items, times, strict=True))[-40:]:
             engine.append(str(user), [NewEvent(str(item), time)])
     recent = [
-        [str(i) for i in films.catalogue.ids_of(films.sequences()[row][-60:])]
+        [str(i) for i in films.catalogue.ids_of(films.sequences()[row][-40:])]
         for row in films.users.index_of(users)
     ]
     offline = load(run).recommend(recent, k=20).table

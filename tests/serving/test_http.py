@@ -233,7 +233,7 @@ def test_hostile_ids_are_only_ids(http: httpx.Client) -> None:
 def test_a_client_that_hangs_up_or_dawdles(run: Path) -> None:
     with within(Engine(run, open_store("memory")), timeout=0.5) as address:
         port = int(address.rsplit(":", 1)[1])
-        head = b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{"
+        head = b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n{"
         with socket.create_connection(("127.0.0.1", port)) as slow:
             slow.sendall(head)
             assert b" 408 " in slow.recv(1000).split(b"\r\n")[0] + b" "
@@ -413,3 +413,23 @@ def test_users_of_a_dataset(
     kept = [event.item for event in store.history("103")]
     assert kept == data.catalogue.ids_of(data.sequences()[row]).to_list()
     assert engine.recommend("103").source == "model"
+
+
+def test_the_run_folder_is_watched(data: SequenceStore, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", data)
+    engine = Engine(run, open_store("memory"))
+    first = engine.model.fingerprint
+    with within(engine, watch=0.05, token=TOKEN) as address, client(address) as http:
+        http.headers["Authorization"] = f"Bearer {TOKEN}"
+        whole = (run / "model.safetensors").read_bytes()
+        (run / "model.safetensors").write_bytes(whole[:100])
+        refused = http.post("/v1/reload")
+        assert refused.status_code == 400
+        assert "truncated or corrupt" in refused.json()["error"]
+        assert engine.model.fingerprint == first
+        make_run(run, data, seed=5)
+        until = time.monotonic() + 60
+        while engine.model.fingerprint == first:
+            assert time.monotonic() < until, "the new run was not seen"
+            time.sleep(0.02)
+        assert post(http, "/v1/recommendations", history=["i01"])["source"] == "model"

@@ -72,49 +72,56 @@ def serve(
 
     try:
         from linrec.serving.http.options import HttpOptions, check_exposure, read_token
+        from linrec.serving.http.server import bound
         from linrec.serving.http.server import serve as serve_http
     except ImportError as error:
         raise InputError(
             f"serving needs the package {error.name}; install it with: pip install linrec[serve]"
         ) from None
+    from linrec.backbones.saving import read_description
     from linrec.serving import Engine, EngineSettings, open_store
 
+    read_description(run)  # before a store is made beside what is no run
     if threads is not None:
         import torch
 
         torch.set_num_threads(threads)
     token = read_token(token_file)
     check_exposure(host, token, no_token)
+    address = bound(host, port)
     settings = EngineSettings(keep_events=keep_events, late=late, ann_from=ann_from)  # type: ignore[arg-type]
     place = store or f"{str(run).rstrip('/')}.users.sqlite"
     engine = Engine(run, open_store(place), settings)
     console = Console(stderr=True)
     if data is not None:
         _load(engine, data, console)
-    _introduce(engine, place, console)
-    serve_http(
-        engine,
-        HttpOptions(
-            host=host, port=port, token=token, most_body=max_body, timeout=timeout, watch=watch
-        ),
-    )
+    _introduce(engine, place, console, f"{host}:{address.getsockname()[1]}")
+    options = HttpOptions(host=host, token=token, most_body=max_body, timeout=timeout, watch=watch)
+    serve_http(engine, options, address)
 
 
 def _load(engine: Engine, data: Path, console: Console) -> None:
     from linrec.cli.progress import counting
     from linrec.data.store import SequenceStore
+    from linrec.serving import StoreError
     from linrec.serving.bulk import import_histories
 
-    opened = SequenceStore.open(data)
-    with counting("loading users", console) as progress:
-        taken = import_histories(opened, engine.store, engine.settings.keep_events, progress)
+    opened, keep = SequenceStore.open(data), engine.settings.keep_events
+    try:
+        with counting("loading users", console) as progress:
+            taken = import_histories(opened, engine.store, keep, progress)
+    except StoreError as error:
+        raise InputError(f"cannot take over the users of {data}: {error}") from None
     console.print(f"took over {taken:,} users of {data}", highlight=False, markup=False)
 
 
-def _introduce(engine: Engine, place: str, console: Console) -> None:
+def _introduce(engine: Engine, place: str, console: Console, address: str) -> None:
     model = engine.model
     way = model.why_no_state or "each event costs the same whatever the history"
     # an address of Redis may hold a password
     where = place if "://" not in place else place.split("://")[0]
-    told = f"serving {model.run}: {model.n_items:,} items; {way}; users are kept in {where}"
+    told = (
+        f"serving {model.run} at http://{address}: {model.n_items:,} items; {way}; users are kept "
+        f"in {where}"
+    )
     console.print(told, highlight=False, markup=False, soft_wrap=True)

@@ -1,7 +1,8 @@
 """Serving: an engine that advances users event by event, the stores behind it, HTTP before it."""
 
+from linrec.serving.answers import Answer, Ask, Explanation, UnknownError, UserView
 from linrec.serving.appending import Append, Appended, LateEventError, NewEvent
-from linrec.serving.engine import Answer, Ask, Engine, Explanation, UnknownError, UserView
+from linrec.serving.engine import Engine
 from linrec.serving.settings import EngineSettings
 from linrec.serving.stores import Store, StoreError, StoreFullError, open_store
 

@@ -68,7 +68,10 @@ class Appender:
         attempt = 0
         while waiting:
             first = {job.asked.user: job for job in reversed(waiting)}  # the earliest of each user
-            done = self._round(list(first.values()))
+            try:
+                done = self._round(list(first.values()))
+            except StoreError as error:  # earlier rounds are kept, and are answered so
+                done = dict.fromkeys((job.place for job in waiting), error)
             answers |= done
             waiting = [job for job in waiting if job.place not in done]
             attempt = 0 if done else attempt + 1

@@ -7,12 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
-from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
 from linrec.serving import ranking
+from linrec.serving.answers import (
+    Answer,
+    Ask,
+    Contribution,
+    Explanation,
+    Item,
+    StateWord,
+    UnknownError,
+    UserView,
+)
 from linrec.serving.appending import Append, Appended, Appender, NewEvent
 from linrec.serving.batcher import Batcher
 from linrec.serving.explaining import leave_one_out
@@ -20,69 +29,7 @@ from linrec.serving.model import STRETCH, ServedModel
 from linrec.serving.ranking import Ranked, Wish
 from linrec.serving.settings import EngineSettings
 from linrec.serving.snapshot import Indices, Snapshot
-from linrec.serving.stores import Change, Event, Head, Store
-from linrec.types import InputError
-
-Source = Literal["model", "popular"]
-StateWord = Literal["current", "stale", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    item: str
-    title: str | None
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    user: str | None
-    source: Source
-    items: tuple[Item, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """For a user of the store or for a given history, oldest item first."""
-
-    user: str | None = None
-    history: Sequence[str] | None = None
-    k: int = 10
-    exclude: Sequence[str] = ()
-    only: Sequence[str] | None = None
-    keep_seen: bool = False
-
-    def __post_init__(self) -> None:
-        if (self.user is None) == (self.history is None):
-            raise InputError("say for whom: a user or a history, one of the two")
-        if self.k < 1:
-            raise InputError(f"k must be at least 1, not {self.k}")
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    item: str
-    title: str | None
-    contribution: float
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    item: str
-    score: float
-    events: tuple[Contribution, ...]  # the newest the model knows, oldest first
-
-
-@dataclass(frozen=True, slots=True)
-class UserView:
-    user: str
-    events: int
-    history: tuple[tuple[Event, str | None], ...]  # with titles, oldest first
-    state: StateWord
-
-
-class UnknownError(InputError):
-    """No such user or item."""
+from linrec.serving.stores import Change, Head, Store
 
 
 class Engine:

@@ -111,8 +111,7 @@ class ServedModel:
     @torch.inference_mode()
     def advance(self, users: Sequence[tuple[Snapshot | None, Indices]]) -> list[Snapshot]:
         """Each user's snapshot (None: of a user without a past) after some more known events."""
-        fresh = self.codec.write(torch.zeros(1, self._model.config.width), self._model.start(1))[0]
-        states = [fresh if snapshot is None else snapshot.state for snapshot, _ in users]
+        states = [self._fresh if snapshot is None else snapshot.state for snapshot, _ in users]
         rows = [items for _, items in users]
         longest = max((len(items) for items in rows), default=0)
         for first in range(0, longest, STRETCH):
@@ -124,6 +123,11 @@ class ServedModel:
             Snapshot(state, _union(None if old is None else old.seen, items))
             for state, (old, items) in zip(states, users, strict=True)
         ]
+
+    @cached_property
+    def _fresh(self) -> bytes:
+        """The state of a user without a past."""
+        return self.codec.write(torch.zeros(1, self._model.config.width), self._model.start(1))[0]
 
     def _advance(self, states: list[bytes], going: list[int], pieces: list[Indices]) -> list[bytes]:
         _, state = self.codec.read([states[place] for place in going])

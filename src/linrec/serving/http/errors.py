@@ -9,9 +9,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from linrec.serving.answers import UnknownError
 from linrec.serving.appending import LateEventError
 from linrec.serving.batcher import ClosedError
-from linrec.serving.engine import UnknownError
 from linrec.serving.http.observing import LOG
 from linrec.serving.http.schemas import MOST_TEXT
 from linrec.serving.stores import StoreError, StoreFullError

@@ -16,7 +16,6 @@ SHORTEST_TOKEN = 16
 @dataclass(frozen=True, kw_only=True)
 class HttpOptions:
     host: str = "127.0.0.1"
-    port: int = 8000
     token: str | None = None
     most_body: int = 1_048_576  # bytes
     timeout: float = 30.0  # seconds, of one request

@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 from starlette.responses import Response
 
 from linrec.serving import Append, Appended, Ask, Engine, NewEvent
-from linrec.serving.engine import Answer, Item
+from linrec.serving.answers import Answer, Item
 from linrec.serving.http import schemas as s
 from linrec.serving.http.observing import Metrics
 
