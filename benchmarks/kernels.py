@@ -177,7 +177,7 @@ def table(outcome: dict[str, Any]) -> str:
                 f"| {r['times_chunked']} x | {alone} x | {r['of_copy_bandwidth']:.0%} "
                 f"| {r['of_product_speed']:.0%} |"
             )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", f"![Time over length](plots/{PLOT.name})"]) + "\n"
 
 
 def plot(rows: list[dict[str, Any]]) -> None:

@@ -24,6 +24,7 @@ def test_a_tiny_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernels.table(found).count("\n| 8 |") == 2
 
 
+@pytest.mark.skipif(not kernels.OUT.exists(), reason="nothing has been measured yet")
 def test_no_figure_on_the_page_was_typed_in() -> None:
     text = kernels.PAGE.read_text("utf-8")
     assert kernels.rendered(text) == text
