@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format envs bench clean
+.PHONY: help demo test check format envs services bench clean
 
 # a user's site-packages or PYTHONPATH must not leak into .venv
 export PYTHONNOUSERSITE := 1
@@ -24,7 +24,7 @@ demo: $(READY) ## data, training, evaluation and a report, in about two minutes
 	@$(BIN)/linrec demo
 
 # one thread a worker: the workers already share the cores
-test: check envs ## all checks and all tests, with coverage (PYTEST_ARGS="-k name" narrows)
+test: check envs services ## all checks and all tests, with coverage (PYTEST_ARGS="-k name" narrows)
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal \
 	  --cov=linrec --cov-report=term $(PYTEST_ARGS)
 
@@ -40,6 +40,16 @@ format: $(READY) ## format the code and repair what lint can
 
 envs: $(READY) ## RecBole, RecTools, RePlay and transformers in .envs/, for their tests (once)
 	@$(PYTHON) -m tests.transplant.environments
+
+services: ## redis-server and chromium for their tests, where root and apt are there
+	@missing=""; \
+	command -v redis-server >/dev/null || missing="redis-server"; \
+	command -v chromium >/dev/null || missing="$$missing chromium"; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  (apt-get install -qq -y --no-install-recommends $$missing \
+	    || (apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing)) \
+	    >/dev/null 2>&1 || echo "could not install$$missing; tests that need it skip"; \
+	fi
 
 bench: $(READY) ## speed and memory, as JSON with commit and machine (BENCH_ARGS are passed on)
 	$(PYTHON) -m benchmarks.run $(BENCH_ARGS)

@@ -15,6 +15,7 @@ from linrec.cli.evaluate import evaluate
 from linrec.cli.prepare import prepare
 from linrec.cli.recipes import recipes
 from linrec.cli.recommend import recommend
+from linrec.cli.serve import serve
 from linrec.cli.train import train
 from linrec.types import InputError
 
@@ -51,7 +52,10 @@ def _linrec(
     del version
 
 
-for _verb in (download, prepare, describe, train, recipes, evaluate, compare, recommend, demo):
+_VERBS = (
+    download, prepare, describe, train, recipes, evaluate, compare, recommend, serve, demo,
+)  # fmt: skip
+for _verb in _VERBS:
     app.command()(_verb)
 
 
