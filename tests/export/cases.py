@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from linrec.backbones.saving import Catalogue, RunDescription, write_description, write_weights
+from linrec.data.sequences import Sequences
+from linrec.evaluation.scorer import model_scorer
 from linrec.export.check import open_session
 from linrec.recommender import Recommender
 from tests.contracts.cases import cycle, model, what_is_known
@@ -55,7 +58,6 @@ class Deployed:
 
 
 def torch_scores(run: Path, *histories: list[int]) -> Any:
-    from linrec.data.sequences import Sequences
-    from linrec.evaluation.scorer import model_scorer
-
-    return model_scorer(Recommender.load(run).model)(Sequences.of(list(histories))).numpy()
+    score = model_scorer(Recommender.load(run).model)
+    with torch.inference_mode():
+        return score(Sequences.of(list(histories))).numpy()
