@@ -12,6 +12,7 @@ from linrec.cli.demo import demo
 from linrec.cli.describe import describe
 from linrec.cli.download import download
 from linrec.cli.evaluate import evaluate
+from linrec.cli.export import export
 from linrec.cli.prepare import prepare
 from linrec.cli.recipes import recipes
 from linrec.cli.recommend import recommend
@@ -53,7 +54,8 @@ def _linrec(
 
 
 _VERBS = (
-    download, prepare, describe, train, recipes, evaluate, compare, recommend, serve, demo,
+    download, prepare, describe, train, recipes, evaluate, compare, recommend, serve, export, demo,
+)  # fmt: skip
 )  # fmt: skip
 for _verb in _VERBS:
     app.command()(_verb)
