@@ -56,7 +56,6 @@ def _linrec(
 _VERBS = (
     download, prepare, describe, train, recipes, evaluate, compare, recommend, serve, export, demo,
 )  # fmt: skip
-)  # fmt: skip
 for _verb in _VERBS:
     app.command()(_verb)
 
