@@ -79,7 +79,8 @@ def catalogue(items: int) -> SequenceStore:
 @contextmanager
 def served(run: Path, place: str, threads: int) -> Iterator[int]:
     """`linrec serve`; yields its port."""
-    server = ServeProcess(run, place, "--threads", str(threads), "--keep-events", str(KEEP))
+    options = ["--threads", str(threads), "--keep-events", str(KEEP), "--timeout", "600"]
+    server = ServeProcess(run, place, *options)
     url = server.start()
     try:
         yield int(url.rsplit(":", 1)[1])

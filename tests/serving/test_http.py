@@ -230,6 +230,13 @@ def test_hostile_ids_are_only_ids(http: httpx.Client) -> None:
         assert http.delete(f"/v1/users/{quote(user, safe='')}").json()["forgotten"]
 
 
+def assert_alive(http: httpx.Client) -> None:
+    """Sooner or later: on a busy machine even this may take longer than such a server allows."""
+    until = time.monotonic() + 60
+    while http.get("/healthz").status_code != 200:
+        assert time.monotonic() < until, "it does not answer any more"
+
+
 def test_a_client_that_hangs_up_or_dawdles(run: Path) -> None:
     with within(Engine(run, open_store("memory")), timeout=0.5) as address:
         port = int(address.rsplit(":", 1)[1])
@@ -240,7 +247,7 @@ def test_a_client_that_hangs_up_or_dawdles(run: Path) -> None:
         with socket.create_connection(("127.0.0.1", port)) as gone:
             gone.sendall(head)
         with client(address) as http:
-            assert http.get("/healthz").status_code == 200
+            assert_alive(http)
 
 
 # ------------------------------------------------------------------------------------------ tokens
@@ -342,7 +349,7 @@ def test_a_slow_request_is_given_up(run: Path, make_engine: MakeEngine) -> None:
         answer = http.post("/v1/events", json={"user": "u", "events": [{"item": "i01"}]})
         assert answer.status_code == 503
         assert "may still be carried out" in answer.json()["error"]
-        assert http.get("/healthz").status_code == 200
+        assert_alive(http)
 
 
 def test_logs_hold_no_ids(run: Path, caplog: pytest.LogCaptureFixture) -> None:
