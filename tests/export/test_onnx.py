@@ -93,3 +93,9 @@ def test_padding_and_batch_mates_change_nothing(deployed: Deployed) -> None:
     alone = deployed.scores(one)[0][0]
     together = deployed.scores(one, other)[0][0]
     np.testing.assert_allclose(alone[1:], together[1:], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_nothing_tells_where_the_graphs_were_made(deployed: Deployed) -> None:
+    for name in ("model.onnx", "step.onnx"):
+        assert b".py" not in (deployed.folder / name).read_bytes()

@@ -56,13 +56,18 @@ def _trace(
     named: tuple[Sequence[str], Sequence[str]],
     path: Path,
 ) -> None:
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+
     with torch.no_grad(), _quiet(), _without_kernels():
+        # onnxscript's optimiser takes 1e-8 for zero, and a norm's epsilon would be gone; runtimes
+        # optimise what they load by themselves
         program = torch.onnx.export(
-            graph, inputs, dynamo=True, dynamic_shapes=shapes, verbose=False,
+            graph, inputs, dynamo=True, dynamic_shapes=shapes, verbose=False, optimize=False,
             input_names=named[0], output_names=named[1],
             custom_translation_table=TRANSLATIONS,
         )  # fmt: skip
         assert program is not None
+        ClearMetadataAndDocStringPass()(program.model)  # every node tells where in Python it was
         program.save(path, external_data=_bytes(graph) > LARGEST_FILE)
 
 
