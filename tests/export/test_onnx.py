@@ -13,14 +13,14 @@ from linrec.recommender import Recommender
 from tests.contracts.cases import N_ITEMS
 from tests.export.cases import Deployed, run_of, torch_scores
 
-# each backbone and each way a graph is made: at once, cut, both ways, in chunks with every kind of
-# state; the same for all pairs: python -m tests.export.matrix
+# each backbone and each way a graph is made: at once, cut, both ways, in chunks with a running
+# mean; the same for all pairs: python -m tests.export.matrix
 PAIRS = [
     ("sasrec", "softmax", {}),
-    ("sasrecf", "linear-transformer", {"max_length": 9}),
+    ("sasrecf", "efficient", {"max_length": 9}),
     ("fdsa", "linrec", {"max_length": 9}),
     ("bert4rec", "linrec-decay", {}),
-    ("core", "efficient", {}),
+    ("core", "linear-transformer", {}),
 ]
 LONG = 300  # events, several chunks
 RNG = np.random.default_rng(3)
