@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -58,7 +57,7 @@ def _trace(
 ) -> None:
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
-    with torch.no_grad(), _quiet(), _without_kernels():
+    with torch.no_grad(), _quiet():
         # onnxscript's optimiser takes 1e-8 for zero, and a norm's epsilon would be gone; runtimes
         # optimise what they load by themselves
         program = torch.onnx.export(
@@ -90,17 +89,3 @@ def _quiet() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, before, strict=True):
                 logger.setLevel(level)
-
-
-@contextlib.contextmanager
-def _without_kernels() -> Iterator[None]:
-    """A graph is made of torch's own operators, which every runtime knows."""
-    name = "LINREC_KERNELS"
-    before = os.environ.get(name)
-    os.environ[name] = "off"
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
