@@ -134,7 +134,7 @@ def test_each_past_event_says_what_it_contributed(page: Page, server: tuple[str,
     third = titles(page)[2]
     expect_text(page.locator("#why-heading"), f"Why {third}?")
     assert page.locator("#next .pick[aria-pressed=true]").count() == 1
-    page.wait_for_function("document.querySelector('#history .effect').textContent !== ''")
+    expect_text(page.locator("#history .effect").first, re.compile(r"\d"))
     item = server[1].recommend("anna", 3).items[2].item
     parts = server[1].explain(item, "anna").events
     assert page.locator("#strip li").count() == len(parts)

@@ -1,4 +1,4 @@
-"""A user's state as named tensors, which is all that a graph can take and give."""
+"""A user's state as named tensors: what a graph takes and gives, and what is kept of a user."""
 
 from __future__ import annotations
 

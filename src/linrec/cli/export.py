@@ -44,8 +44,9 @@ def export(
     from linrec.export.folder import export_onnx
 
     del format  # one so far; whoever scripts this names it
-    exported = export_onnx(run, out, top_k=top_k, overwrite=overwrite)
     console = Console()
+    with console.status("tracing the graphs and comparing them with torch"):
+        exported = export_onnx(run, out, top_k=top_k, overwrite=overwrite)
     table = Table("graph", "MB", "largest difference from torch")
     for name, difference in exported.differences.items():
         size = sum(file.stat().st_size for file in out.glob(f"{name}*"))

@@ -17,9 +17,10 @@ from linrec.types import InputError
 
 Scores = NDArray[np.float32]
 
-# rows and events: one and several, none at all, and both sides of a chunk's end
-SHAPES = ((1, 1), (3, 7), (2, 64), (5, 65), (1, 200))
-STEPS = 12
+# rows and events: one and several, both sides of a chunk's end, and many histories of one event,
+# whose norms have nothing but their epsilon to rely on where a key is nearly zero
+SHAPES = ((1, 1), (256, 1), (3, 7), (2, 64), (5, 65), (1, 200))
+STEPS, USERS = 8, 64
 # of the largest score: rounding differs from runtime to runtime, and this is far above it
 TOLERANCE = 1e-4
 
@@ -50,9 +51,8 @@ def check_scorer(path: Path, model: Backbone) -> float:
 def check_step(path: Path, model: Backbone) -> float:
     """The same, event by event from an empty state on; what encodes at once is the measure."""
     session, random = open_session(path), np.random.default_rng(1)
-    rows = 3
-    items = np.stack([_items(random, model, STEPS) for _ in range(rows)])
-    state = {name: part.numpy() for name, part in tensors_of(model.start(rows)).items()}
+    items = np.stack([_items(random, model, STEPS) for _ in range(USERS)])
+    state = {name: part.numpy() for name, part in tensors_of(model.start(USERS)).items()}
     worst = 0.0
     for now in range(STEPS):
         item = items[:, now].astype(np.int64)

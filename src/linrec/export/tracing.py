@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -56,13 +55,18 @@ def _trace(
     named: tuple[Sequence[str], Sequence[str]],
     path: Path,
 ) -> None:
-    with torch.no_grad(), _quiet(), _without_kernels():
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+
+    with torch.no_grad(), _quiet():
+        # onnxscript's optimiser takes 1e-8 for zero, and a norm's epsilon would be gone; runtimes
+        # optimise what they load by themselves
         program = torch.onnx.export(
-            graph, inputs, dynamo=True, dynamic_shapes=shapes, verbose=False,
+            graph, inputs, dynamo=True, dynamic_shapes=shapes, verbose=False, optimize=False,
             input_names=named[0], output_names=named[1],
             custom_translation_table=TRANSLATIONS,
         )  # fmt: skip
         assert program is not None
+        ClearMetadataAndDocStringPass()(program.model)  # every node tells where in Python it was
         program.save(path, external_data=_bytes(graph) > LARGEST_FILE)
 
 
@@ -85,17 +89,3 @@ def _quiet() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, before, strict=True):
                 logger.setLevel(level)
-
-
-@contextlib.contextmanager
-def _without_kernels() -> Iterator[None]:
-    """A graph is made of torch's own operators, which every runtime knows."""
-    name = "LINREC_KERNELS"
-    before = os.environ.get(name)
-    os.environ[name] = "off"
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before

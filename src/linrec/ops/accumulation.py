@@ -89,7 +89,8 @@ class Past:
     def _chunked_ticks(self, ticks: Tensor) -> Tensor:
         # the clock stands still where only chunking pads, so that nothing ages there
         missing = self.chunks * self.size - self.length
-        ticks = torch.cat([ticks, ticks[:, :, -1:].expand(-1, -1, missing, -1)], 2)
+        if missing:
+            ticks = torch.cat([ticks, ticks[:, :, -1:].expand(-1, -1, missing, -1)], 2)
         return self._cut(ticks)
 
     def chunked(self, x: Tensor) -> Tensor:

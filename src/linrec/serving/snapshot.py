@@ -6,10 +6,8 @@ items seen. The fingerprint tells the model that wrote it, the digest whether it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from linrec.backbones.backbone import UserState
+from linrec.backbones.state import state_of, tensors_of
 
 FINGERPRINT, DIGEST = 16, 8
 Indices = NDArray[np.int64]
@@ -68,14 +67,15 @@ class StateCodec:
     def __init__(self, start: UserState, width: int) -> None:
         """start: the model's state of one user without a past."""
         self._template = start
-        leaves = [torch.zeros(1, width), *_leaves(start)]
+        self._names = list(tensors_of(start))
+        leaves = [torch.zeros(1, width), *tensors_of(start).values()]
         self._shapes = [(leaf.dtype, leaf.shape[1:]) for leaf in leaves]
         self._sizes = [leaf.element_size() * leaf[0].numel() for leaf in leaves]
         self.bytes = sum(self._sizes)
 
     def write(self, hidden: Tensor, state: UserState) -> list[bytes]:
         """hidden: [B, width]."""
-        leaves = [hidden.float(), *_leaves(state)]
+        leaves = [hidden.float(), *tensors_of(state).values()]
         rows = torch.cat([_bytes_of(leaf) for leaf in leaves], 1).numpy()
         return [row.tobytes() for row in rows]
 
@@ -87,7 +87,7 @@ class StateCodec:
             _copy(part).view(dtype).view(-1, *shape)
             for part, (dtype, shape) in zip(parts, self._shapes, strict=True)
         ]
-        state = _rebuilt(self._template, iter(leaves[1:]))
+        state = state_of(self._template, dict(zip(self._names, leaves[1:], strict=True)))
         assert isinstance(state, tuple)
         return leaves[0], state
 
@@ -104,26 +104,3 @@ def _bytes_of(leaf: Tensor) -> Tensor:
 def _copy(x: Tensor) -> Tensor:
     """With plain strides, also along dimensions of length one."""
     return x.clone(memory_format=torch.contiguous_format)
-
-
-def _leaves(part: Any) -> Iterator[Tensor]:
-    """The tensors within tuples and dataclasses, in a fixed order."""
-    if isinstance(part, Tensor):
-        yield part
-    elif part is not None:
-        inner = [getattr(part, f.name) for f in fields(part)] if is_dataclass(part) else part
-        for each in inner:
-            yield from _leaves(each)
-
-
-def _rebuilt(template: Any, leaves: Iterator[Tensor]) -> Any:
-    """The same structure around other tensors."""
-    if isinstance(template, Tensor):
-        return next(leaves)
-    if template is None:
-        return None
-    if is_dataclass(template):
-        inner = [_rebuilt(getattr(template, f.name), leaves) for f in fields(template)]
-        kind: Any = type(template)
-        return kind(*inner)
-    return tuple(_rebuilt(each, leaves) for each in template)
