@@ -3,11 +3,11 @@
 
 namespace linrec::LINREC_ISA {
 
-// More than any form takes: nine rows and four numbers a position, three states.
+// More than any form takes: nine rows and C + 4 numbers a position, three states.
 template <int D>
 int64_t scratch_of(const Problem& p) {
   const int64_t positions = (p.length + C - 1) / C * C;
-  return positions * (9 * D + 4) + 3 * D * D + 16 * 16;
+  return positions * (9 * D + C + 4) + 3 * D * D + 16 * 16;
 }
 
 template <int D>

@@ -4,6 +4,9 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -32,15 +35,26 @@ using DecayGradient = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device:
 // fewer multiplications than this are done sooner than another thread has woken
 constexpr int64_t WORTH_A_THREAD = 1 << 18;
 
-const Kernels& kernels(int64_t width) {
+using Choice = const Kernels& (*)(int64_t width);
+
+// The newest that the CPU has, unless LINREC_INSTRUCTIONS names an older one: to test that.
+Choice chosen() {
 #if LINREC_X86
+  const char* named = std::getenv("LINREC_INSTRUCTIONS");
+  const auto open = [named](const char* name) { return !named || !std::strcmp(named, name); };
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+  if (open("avx512") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    return avx512::kernels(width);
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::kernels(width);
+    return avx512::kernels;
+  if (open("avx2") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return avx2::kernels;
 #endif
-  return portable::kernels(width);
+  return portable::kernels;
+}
+
+const Kernels& kernels(int64_t width) {
+  static const Choice choice = chosen();
+  return choice(width);
 }
 
 Rule rule_of(const std::string& mechanism) {
