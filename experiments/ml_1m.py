@@ -36,8 +36,8 @@ MECHANISMS: dict[str, dict[str, Any]] = {
 BACKBONES: dict[str, dict[str, Any]] = {
     "ml-1m-linrec-decay": MECHANISMS["ml-1m-linrec-decay"],
     "ml-1m-sasrecf": {"backbone": "sasrecf", **FEATURES, "epochs": 22, "patience": 8},
-    "ml-1m-fdsa": {"backbone": "fdsa", **FEATURES, "epochs": 10},
-    "ml-1m-bert4rec": {"recipe": "bert4rec", "patience": 20, "epochs": 22},
+    "ml-1m-fdsa": {"backbone": "fdsa", **FEATURES, "epochs": 14},
+    "ml-1m-bert4rec": {"recipe": "bert4rec", "patience": 20, "epochs": 37},
     "ml-1m-core": {"backbone": "core", "epochs": 5},
 }
 RUNS = MECHANISMS | BACKBONES
