@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from linrec.losses.loss import Candidates, Loss
+from linrec.ops.exponentials import exponentials_
 from linrec.types import PAD
 
 # scores held at a time, 4 MB of them, which stay in the cache ...
@@ -57,8 +58,9 @@ class _CrossEntropy(torch.autograd.Function):
         to_hidden, to_vectors = torch.empty_like(hidden), torch.zeros_like(vectors)
         to_bias = None if bias is None else torch.zeros_like(bias)
         items = vectors[PAD + 1 :]
-        rows = max(SCORES // max(len(items), 1), LEAST_ROWS)
-        scores = hidden.new_empty(min(rows, len(hidden)), len(items))
+        most = max(SCORES // max(len(items), 1), LEAST_ROWS)
+        rows = -(-len(hidden) // -(-len(hidden) // most))  # all chunks alike: a small rest is slow
+        scores = hidden.new_empty(rows, len(items))
         total = hidden.new_zeros(())
         for begin in range(0, len(hidden), rows):
             x, own, gradient = (y[begin : begin + rows] for y in (hidden, labels, to_hidden))
@@ -67,9 +69,7 @@ class _CrossEntropy(torch.autograd.Function):
             if bias is not None:
                 share += bias[PAD + 1 :]
             right = share.gather(1, (own - PAD - 1)[:, None])
-            largest = share.amax(1, keepdim=True)
-            share.sub_(largest).exp_()
-            whole = share.sum(1, keepdim=True)
+            largest, whole = exponentials_(share)
             total += (whole.log() + largest - right).sum()
             # divided by the whole where it is one number a row and not one an item
             torch.mm(share, items, out=gradient)

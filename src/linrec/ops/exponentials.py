@@ -12,7 +12,7 @@ def exponentials_(scores: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns the largest of each row and the sum of what it became, [R, 1] each.
     """
-    if fused.takes_rows(scores):
+    if fused.takes(scores):
         return fused.exponentials_(scores)
     largest = scores.amax(1, keepdim=True)
     scores.sub_(largest).exp_()

@@ -91,16 +91,24 @@ def attend(
     return out
 
 
-def takes_rows(x: Tensor) -> bool:
-    """Whether the kernels take a matrix as rows of float32."""
+def takes(x: Tensor) -> bool:
+    """Whether the kernels take this as numbers one after the other."""
     return (
         _native is not None
         and not _switched_off
         and x.device.type == "cpu"
         and x.dtype == torch.float32
         and x.is_contiguous()
-        and x.shape[1] > 0
+        and x.numel() > 0
     )
+
+
+def dropout(x: Tensor, seed: int, dropped: int, scale: float) -> Tensor:
+    """What linrec.ops.dropout draws and does; no part of a graph."""
+    assert _native is not None
+    to = torch.empty_like(x)
+    _native.dropout(x.detach().view(-1), seed, dropped, scale, torch.get_num_threads(), to.view(-1))
+    return to
 
 
 def exponentials_(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -57,13 +57,39 @@ void exponentials(float* x, int64_t size, float* largest, float* whole) {
   *whole = sum<L>(sums) + rest;
 }
 
+LINREC_INLINE uint32_t mixed(uint32_t x) {  // every bit of x moves every bit of this
+  x = (x ^ (x >> 16)) * 0x21f0aaadu;
+  x = (x ^ (x >> 15)) * 0x735a2d97u;
+  return x ^ (x >> 15);
+}
+
+// Numbers begin to end - 1. The draw of each follows from the seed and its place, so that the way
+// back can repeat it: ops/dropout.py has the same in torch. A counter decides on two numbers, BLOCK
+// apart, so that neither lanes nor halves of them change places.
+void dropout(const float* x, float* to, int64_t begin, int64_t end, Draw draw) {
+  alignas(64) float weight[2 * BLOCK];
+  const float scale = draw.scale;  // a copy: loaded in a choice, it would keep it from vectors
+  for (int64_t i = begin; i < end; i += 2 * BLOCK) {
+    const uint32_t first = static_cast<uint32_t>(i / 2);
+    for (int l = 0; l < BLOCK; ++l) {
+      const uint32_t bits = mixed(mixed((first + l) ^ draw.low) + draw.high);
+      weight[l] = static_cast<int32_t>(bits & 0xffff) < draw.dropped ? 0.0f : scale;
+      weight[BLOCK + l] = static_cast<int32_t>(bits >> 16) < draw.dropped ? 0.0f : scale;
+    }
+    if (end - i >= 2 * BLOCK)
+      for (int l = 0; l < 2 * BLOCK; ++l) to[i + l] = weight[l] * x[i + l];
+    else
+      for (int l = 0; l < end - i; ++l) to[i + l] = weight[l] * x[i + l];
+  }
+}
+
 #define LINREC_TEXT_OF(x) #x
 #define LINREC_TEXT(x) LINREC_TEXT_OF(x)
 
 template <int D>
 constexpr Kernels kernels_of() {
   return {LINREC_TEXT(LINREC_ISA), scratch_of<D>, forward_of<D>, backward_of<D>,
-          exponentials};
+          exponentials, dropout};
 }
 
 // The kernels of the next width that is as wide: the features between are zeros.

@@ -37,6 +37,9 @@ using DecayGradient = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device:
 // fewer multiplications than this are done sooner than another thread has woken
 constexpr int64_t WORTH_A_THREAD = 1 << 18;
 
+// numbers that a thread takes at a time where each is on its own
+constexpr int64_t PIECE = 1 << 14;
+
 using Choice = const Kernels& (*)(int64_t width);
 
 // The newest that the CPU has, unless LINREC_INSTRUCTIONS names an older one: to test that.
@@ -193,6 +196,27 @@ void exponentials(const Matrix& scores, int threads, const Vector& largest, cons
   }, &context);
 }
 
+void dropout(const Vector& x, uint64_t seed, int dropped, float scale, int threads,
+             const Vector& to) {
+  const int64_t size = x.shape(0);
+  if (static_cast<int64_t>(to.shape(0)) != size) throw std::invalid_argument("as many out as in");
+  struct Context {
+    const float* x;
+    float* to;
+    int64_t size;
+    Draw draw;
+    decltype(Kernels::dropout) work;
+  } context{x.data(), to.data(), size,
+            {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), dropped, scale},
+            kernels(8).dropout};
+  const nb::gil_scoped_release released;
+  const int worth = static_cast<int>(std::min<int64_t>(threads, 1 + size / WORTH_A_THREAD));
+  share((size + PIECE - 1) / PIECE, worth, [](void* given, int64_t i) {
+    const Context& c = *static_cast<const Context*>(given);
+    c.work(c.x, c.to, i * PIECE, std::min((i + 1) * PIECE, c.size), c.draw);
+  }, &context);
+}
+
 }  // namespace
 }  // namespace linrec
 
@@ -204,5 +228,6 @@ NB_MODULE(_native, module) {
   module.def("backward", &linrec::backward, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg(), nb::arg(), nb::arg().none());
+  module.def("dropout", &linrec::dropout);
   module.def("exponentials", &linrec::exponentials);
 }

@@ -41,6 +41,15 @@ struct Problem {
   double* ddecay;            // [batch, heads], or null
 };
 
+// What a dropout draws: 16 bits a number, and those below `dropped` are dropped.
+struct Draw {
+  uint32_t low, high;  // the seed
+  int32_t dropped;
+  float scale;  // of the others
+};
+
+constexpr int BLOCK = 16;  // as in ops/dropout.py
+
 constexpr int64_t WIDEST = 128;
 
 // One instruction set's code. `scratch` is how many floats a call for one head may use.
@@ -50,6 +59,7 @@ struct Kernels {
   void (*forward)(const Problem&, int64_t b, int64_t h, float* scratch);
   void (*backward)(const Problem&, int64_t b, int64_t h, float* scratch);
   void (*exponentials)(float* row, int64_t size, float* largest, float* whole);
+  void (*dropout)(const float* x, float* to, int64_t begin, int64_t end, Draw draw);
 };
 
 }  // namespace linrec
