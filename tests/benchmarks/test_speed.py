@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import kernels, losses, speed, step, windows
+from benchmarks import curves, kernels, losses, speed, step, windows
 from benchmarks.peers import page
 from benchmarks.results import OUT_FOLDER, PAGE
 
@@ -19,6 +19,7 @@ PLACES: dict[str, tuple[tuple[str, ...], Any]] = {
     "kernels": (("kernels",), kernels.rendered),
     "step": (("parts", "step"), step.rendered),
     "losses": (("losses",), losses.rendered),
+    "curves": (("curves",), curves.rendered),
     "windows": (("windows",), windows.rendered),
     "prepare": (("prepare",), page.rendered),
     "peers-gowalla": (("peers-gowalla",), page.rendered),
@@ -101,3 +102,10 @@ def test_tables_of_training_name_command_and_machine() -> None:
     assert "](../results/benchmarks/windows.png)" in told
     row = {"items": 9, "loss": "gbce", "ms": 1.0, "times_softmax": 2.0, "mib": 3.0}
     assert "commit abc: `python -m x`." in losses.table(outcome | {"rows": [row]})
+
+
+def test_both_curves_are_told_epoch_by_epoch() -> None:
+    row = {"epoch": 1.0, "loss": 7.0, "ndcg@10": 0.125}
+    both = {"with": [row], "without": [row | {"loss": 7.5}]}
+    told = curves.table({"command": "c", **SURROUNDINGS, "curves": both})
+    assert "| 1 | 7.0000 | 7.5000 | 0.1250 | 0.1250 |" in told
