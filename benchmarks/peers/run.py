@@ -62,6 +62,8 @@ def main() -> None:
         about = write_events(events, Path(folder), asked.dataset)
         for turn in range(asked.turns):
             for name in asked.peers:
+                if turn and name in asked.once:
+                    continue
                 found = measured(name, task_of(name, folder, asked))
                 best[name] = better(best.get(name), found)
                 print(f"{turn + 1}/{asked.turns} {page.sentence(name, found)}", flush=True)
@@ -158,6 +160,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="of training; 0: none")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before the clock starts")
     parser.add_argument("--turns", type=int, default=1, help="best of so many")
+    slow = ["recbole", "recbole-linrec"]
+    parser.add_argument("--once", nargs="*", default=slow, help="in the first turn alone")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     for name in ("length", "width", "heads", "layers", "inner"):
         parser.add_argument(f"--{name}", type=int)

@@ -43,6 +43,10 @@ def full_softmax(
     return loss
 
 
+def _up_to(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
 class _CrossEntropy(torch.autograd.Function):
     """The gradient, softmax minus one-hot, follows from the scores at once.
 
@@ -59,7 +63,8 @@ class _CrossEntropy(torch.autograd.Function):
         to_bias = None if bias is None else torch.zeros_like(bias)
         items = vectors[PAD + 1 :]
         most = max(SCORES // max(len(items), 1), LEAST_ROWS)
-        rows = -(-len(hidden) // -(-len(hidden) // most))  # all chunks alike: a small rest is slow
+        # all chunks alike, because a small rest is slow, and whole registers of rows in each
+        rows = _up_to(-(-len(hidden) // -(-len(hidden) // most)), 16)
         scores = hidden.new_empty(rows, len(items))
         total = hidden.new_zeros(())
         for begin in range(0, len(hidden), rows):
