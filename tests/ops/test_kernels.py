@@ -176,7 +176,30 @@ def test_is_a_well_behaved_operator(decayed: bool) -> None:
     q, k, v = (x.requires_grad_() for x in (case.q, case.k, case.v))
     decay = case.decay.requires_grad_() if decayed else None
     name = "linrec-decay" if decayed else "linrec"
-    torch.library.opcheck(fused._attend, (q, k, v, case.keep, decay, name, True))
+    projected = (
+        torch.stack([q, k, v], 2).transpose(1, 3).detach().requires_grad_()
+    )  # [B, N, 3, H, D]
+    for parts in ([q, k, v], [projected.requires_grad_()]):
+        torch.library.opcheck(fused._attend, (parts, case.keep, decay, name, True))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("mechanism", list(fused.RULES))
+def test_a_projection_is_taken_whole(mechanism: str, causal: bool) -> None:
+    torch.manual_seed(0)
+    projected = torch.randn(3, 21, 3, 2, 16, requires_grad=True)
+    keep = torch.arange(21) >= torch.tensor([[0], [4], [20]])
+    decay = torch.tensor([-0.2, -0.01]) if ops.takes_decay(mechanism) else None
+    dout = torch.randn(3, 2, 21, 16)
+    options = {"keep": keep, "causal": causal, "decay": decay}
+    out = ops.attend_projected(mechanism, projected, **options)
+    (gradient,) = torch.autograd.grad(out, projected, dout)
+    q, k, v = projected.permute(2, 0, 3, 1, 4)
+    with ops.without_kernels():
+        expected = ops.attend(mechanism, q, k, v, **options)
+        (expected_gradient,) = torch.autograd.grad(expected, projected, dout)
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrec.losses.loss import Candidates, Loss
+from linrec.losses.loss import Candidates, Loss, at_targets
 from linrec.ops.exponentials import exponentials_
 from linrec.types import PAD
 
@@ -31,10 +31,8 @@ def full_softmax(
     item_vectors: [n_items + 1, d], bias: [n_items + 1], added to the scores. PAD competes with no
     item. The [targets, items] matrix of scores is never held.
     """
-    wanted = targets != PAD
-    # in float32: cross-entropy in eight bits would move in steps of a hundredth
-    wide = torch.promote_types(hidden.dtype, torch.float32)
-    chosen, labels = hidden[wanted].to(wide), targets[wanted]
+    chosen, labels = at_targets(hidden, targets)
+    wide = chosen.dtype
     if not len(labels):
         return chosen.sum()  # zero, and still part of the graph
     offset = None if bias is None else bias.to(wide)
