@@ -24,11 +24,11 @@ from benchmarks.measuring import (
     PAPER,
     alone,
     arguments,
-    peak_mib,
     seconds_of,
     training_step,
     write,
 )
+from benchmarks.memory import peak_mb
 from benchmarks.results import OUT_FOLDER, PAGE, between, picture, where
 
 OUT = OUT_FOLDER / "windows.json"
@@ -73,9 +73,9 @@ def one(mechanism: str, window: int, targets: int, repeats: int) -> dict[str, fl
     # a first step on a little of everything, so that code and moments are there already
     training_step(8, ITEMS, targets=8, model=model)()
     step = training_step(window, ITEMS, targets=targets, model=model)
-    before = peak_mib()
+    before = peak_mb()
     seconds = min(seconds_of(step) for _ in range(repeats + 1))
-    return {"seconds": round(seconds, 4), "mib": round(peak_mib() - before, 1)}
+    return {"seconds": round(seconds, 4), "mib": round(peak_mb() - before, 1)}
 
 
 def rendered(page: str) -> str:
