@@ -14,6 +14,7 @@ from linrec.cli.evaluate import evaluate
 from linrec.cli.prepare import prepare
 from linrec.cli.recipes import recipes
 from linrec.cli.recommend import recommend
+from linrec.cli.reproduce import reproduce
 from linrec.cli.train import train
 from linrec.types import InputError
 
@@ -50,7 +51,7 @@ def _linrec(
     del version
 
 
-for _verb in (prepare, describe, train, recipes, evaluate, compare, recommend, demo):
+for _verb in (prepare, describe, train, recipes, evaluate, compare, recommend, reproduce, demo):
     app.command()(_verb)
 
 

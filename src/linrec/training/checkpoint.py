@@ -50,8 +50,6 @@ def load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Pr
     if not path.exists():
         return Progress()
     tensors = read_tensors(path)
-    with safetensors.safe_open(path, "pt") as file:
-        metadata = file.metadata() or {}
     weights = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
     state: dict[int, dict[str, Any]] = {}
     for name, value in tensors.items():
@@ -62,8 +60,19 @@ def load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Pr
         model.load_state_dict(weights)
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": state, "param_groups": groups})
-        return Progress(**json.loads(metadata["progress"]))
+        return _progress(path)
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{path} does not fit this run ({last_line(error)}); train without --resume"
         ) from None
+
+
+def read_progress(folder: Path) -> Progress:
+    """Where the training in a run folder stands, without its tensors."""
+    path = folder / CHECKPOINT
+    return _progress(path) if path.exists() else Progress()
+
+
+def _progress(path: Path) -> Progress:
+    with safetensors.safe_open(path, "pt") as file:
+        return Progress(**json.loads((file.metadata() or {})["progress"]))

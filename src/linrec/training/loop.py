@@ -58,6 +58,14 @@ class Trained:
     interrupted: bool
 
 
+class DivergedError(InputError):
+    """The loss left the finite numbers, and no later step could bring it back."""
+
+    def __init__(self, epoch: int, loss: float) -> None:
+        super().__init__(f"the loss became {loss} in epoch {epoch}; try a smaller --learning-rate")
+        self.epoch = epoch
+
+
 class Trainer:
     """One run: a model, the data it learns from and, if its results are to stay, a folder."""
 
@@ -133,9 +141,7 @@ class Trainer:
         loss = full_softmax(hidden, self.model.item_vectors(), targets, self.model.item_bias())
         value = loss.item()
         if not np.isfinite(value):
-            raise InputError(
-                f"the loss became {value} in epoch {epoch + 1}; try a smaller --learning-rate"
-            )
+            raise DivergedError(epoch + 1, value)
         self.optimizer.zero_grad()
         self.fabric.backward(loss)
         self.optimizer.step()
