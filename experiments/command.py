@@ -9,8 +9,9 @@ from rich.console import Console
 from experiments import attention, timing
 from experiments.cells import Cell, chosen, of_table
 from experiments.comparisons import compare_all
-from experiments.datasets import open_dataset
-from experiments.outcomes import Options
+from experiments.datasets import DATASETS, is_given, open_dataset
+from experiments.outcomes import Options, write
+from experiments.pages import write_pages
 from experiments.queue import listed, work
 from experiments.watch import say
 from linrec import InputError
@@ -34,6 +35,7 @@ def reproduce(
         if not work(cells, options, console):
             return False
         _analyse(wanted, cells, options, console)
+    say(console, f"{write_pages(options)} is the report, docs/results.md the same for a repository")
     return True
 
 
@@ -41,6 +43,8 @@ def _analyse(
     tables: Sequence[str], cells: Sequence[Cell], options: Options, console: Console
 ) -> None:
     """What is made of trained cells, and what needs none."""
+    for name in DATASETS:
+        write_statistics(name, options)
     compare_all([cell for table in tables for cell in of_table(table)], options)
     if {"heatmap", "conditions"} & set(tables):
         _look(cells, options, console)
@@ -48,6 +52,16 @@ def _analyse(
     for table in [table for table in jobs if table in tables]:
         say(console, f"{table}: timing; nothing else should run on this machine meanwhile")
         timing.measured(jobs[table](options), options.results / table, options)
+
+
+def write_statistics(name: str, options: Options) -> None:
+    """What Table 1 needs of a dataset, so that the page can be written without it."""
+    place, given = options.results / name / "statistics.json", options.data.get(name)
+    if place.exists() or not is_given(name, given, options.runs):
+        return
+    data = open_dataset(name, given, options.runs)
+    known = ("users", "items", "events", "sparsity", "lengths", "tied_share")
+    write(place, {"fingerprint": data.fingerprint, **{key: data.summary[key] for key in known}})
 
 
 def _look(cells: Sequence[Cell], options: Options, console: Console) -> None:

@@ -34,9 +34,10 @@ DATASETS = {
     "gowalla": Dataset(
         "Gowalla",
         "paper-gowalla",
-        "A smaller cut of the same SNAP check-ins: users and places with at least 10 others each "
-        "(the NGCF / LightGCN benchmark) instead of 5, about half of the paper's events. Repeat "
-        "visits are merged in both; here a place stands at a user's last visit to it.",
+        "A smaller cut of the same SNAP check-ins: users and places with at least 10 events each "
+        "(the NGCF / LightGCN benchmark) where the paper kept 5, so half of its events, half of "
+        "its users and a quarter of its places. Repeat visits are merged in both; here a place "
+        "stands at a user's last visit to it.",
     ),
 }
 

@@ -46,7 +46,7 @@ def train(cell: Cell, options: Options, data: linrec.SequenceStore, watch: CellW
             return False
         found |= {"stopped": watch.stopped, "epoch_share": round(watch.share, 4)}
     if progress.best_epoch or not found.get("diverged"):
-        found |= evaluated(linrec.load(folder), folder)
+        found |= evaluated(linrec.load(folder), folder, data)
     described = describe(cell, settings, data, recommender)
     write(options.place(cell), described | course(progress) | found)
     return True
@@ -83,13 +83,13 @@ def course(progress: Progress) -> Outcome:
     }  # fmt: skip
 
 
-def evaluated(recommender: linrec.Recommender, folder: Path) -> Outcome:
+def evaluated(recommender: linrec.Recommender, folder: Path, data: linrec.SequenceStore) -> Outcome:
     """Figures under both protocols; the ranks of users stay in the run folder."""
     figures, quiet = {}, Console(quiet=True)
     for protocol in PROTOCOLS:
         saved = folder / "evaluation" / f"test-{protocol}.parquet"
         if not saved.exists():
-            evaluate_and_save(recommender, folder, quiet, protocol=protocol)
+            evaluate_and_save(recommender, folder, quiet, data=data, protocol=protocol)
         evaluation, ranks = load_ranks(saved)
         figures[f"test-{protocol}"] = evaluation.to_dict()
         if protocol == "full":
