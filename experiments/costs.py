@@ -31,21 +31,23 @@ def _costs(known: Outcome | None) -> Sequence[float | None]:
 
 
 def _peers(dataset: str, options: Options) -> list[Row]:
-    """RecBole's figures, where the benchmark against it has been run on the same data."""
-    known = read(options.results / "benchmarks" / "peers.json")
-    rows = [] if known is None else known.get("rows", [])
-    return [
-        Row(
-            (f"RecBole `{one['model']}`", f"`{one.get('attention', 'softmax')}`"),
-            [_gigabytes(one.get("peak_mb")), one.get("train_seconds"), one.get("eval_seconds")],
-        )
-        for one in rows
-        if str(one.get("library", "")).lower() == "recbole" and one.get("dataset") == dataset
-    ]
-
-
-def _gigabytes(megabytes: float | None) -> float | None:
-    return None if megabytes is None else megabytes / 1024
+    """RecBole's SASRec from the benchmark against peers, where it was run on the same data."""
+    known = read(options.results / "benchmarks" / f"peers-{dataset}.json")
+    counts = read(options.results / dataset / "statistics.json")
+    if known is None or counts is None:
+        return []
+    targets = counts["events"] - 3 * counts["users"]  # two are held out, the first has no past
+    rows = []
+    for one in [one for one in known["rows"] if one["name"].startswith("recbole")]:
+        attention = one["name"].partition("-")[2] or "softmax"
+        memory, pace = one.get("train_peak_mb", one.get("peak_mb")), one.get("seconds_a_million")
+        values = [
+            memory / 1024,
+            None if pace is None else pace * targets / MILLION,
+            one.get("eval_seconds"),
+        ]
+        rows.append(Row(("RecBole SASRec", f"`{attention}`"), values))
+    return rows
 
 
 def lengths_table(options: Options) -> str:
@@ -55,9 +57,8 @@ def lengths_table(options: Options) -> str:
     rows = []
     for length in sorted({length for length, _ in found} | set(options.lengths)):
         known = [found.get((length, name)) for name in COMPARED]
-        seconds = [one and one["seconds"] for one in known]
-        memory = [one and one["gigabytes"] for one in known]
-        rows.append(Row((f"{length:,}",), [*seconds, *memory]))
+        values = [one[what] if one else None for what in ("seconds", "gigabytes") for one in known]
+        rows.append(Row((f"{length:,}",), values))
     return table(Layout(("events",), columns, digits=2, highlight=False), rows)
 
 

@@ -59,7 +59,7 @@ def open_dataset(name: str, given: Path | None, runs: Path) -> linrec.SequenceSt
             raise InputError(f"{name} is not prepared in {place}; give it with --data {name}=PATH")
         events = _events(name, given)
         items = events.parent / f"{name}.item"
-        known = {"items": items} if items.exists() else {}
+        known: dict[str, Any] = {"items": items} if items.exists() else {}
         return linrec.prepare(events, place, **known, **DATASETS[name].prepare)
 
 

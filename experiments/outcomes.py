@@ -14,7 +14,7 @@ from linrec.training.config import recipe
 
 Outcome = dict[str, Any]
 PAPER_EPOCHS = 100
-MODEL = ("epochs", "best_epoch", "fingerprint")
+MODEL = ("epochs", "best_epoch", "epoch_share", "fingerprint")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def write(path: Path, outcome: Outcome) -> None:
 
 def model_of(outcome: Outcome) -> Outcome:
     """What tells the model of an outcome apart, for whatever is made of it."""
-    return {name: outcome[name] for name in MODEL}
+    return {name: outcome.get(name, 0) for name in MODEL}
 
 
 def footnote(outcome: Outcome) -> str:

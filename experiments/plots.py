@@ -150,7 +150,7 @@ def conditions(options: Options) -> Figure | None:
     measures = {"row_sum": "mean row sum", "negative_share": "share of negative scores",
                 "effective_share": "effective share of the history"}  # fmt: skip
     for axes, (measure, label) in zip(figure.subplots(1, 3), measures.items(), strict=True):
-        ticks = []
+        ticks: list[str] = []
         for cell, found in known.items():
             for layer in sorted({head["layer"] for head in found["heads"]}):
                 heads = [one[measure] for one in found["heads"] if one["layer"] == layer]

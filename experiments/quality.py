@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,6 @@ from linrec.evaluation import metric_label
 COLUMNS = tuple((protocol, metric) for protocol in ("pop100", "full") for metric in METRICS)
 HEADINGS = tuple(f"{metric_label(metric)}, {protocol}" for protocol, metric in COLUMNS)
 SIGNIFICANT = 0.05
-
-Against = Callable[[Cell], Cell]
 
 
 def statistics(options: Options) -> str:
@@ -40,12 +38,11 @@ def statistics(options: Options) -> str:
 
 def overall_table(dataset: str, options: Options) -> str:
     """Table 2: backbones without and with LinRec; signs against the same without."""
-    cells = overall(dataset)
-    rows = [
-        _row(cell, (f"`{cell.backbone}`", f"`{cell.attention}`"), options, _without,
-             PAPER["table_2"][dataset][cell.backbone].get(cell.attention))
-        for cell in cells
-    ]  # fmt: skip
+    cells, rows = overall(dataset), []
+    for cell in cells:
+        labels = (f"`{cell.backbone}`", f"`{cell.attention}`")
+        paper = PAPER["table_2"][dataset][cell.backbone].get(cell.attention)
+        rows.append(_row(cell, labels, options, replace(cell, attention="softmax"), paper))
     return table(Layout(("backbone", "attention"), HEADINGS), [*rows, *_floors(cells, options)])
 
 
@@ -61,10 +58,10 @@ def ablation_table(dataset: str, options: Options) -> str:
 
 
 def _of_attention(cells: Sequence[Cell], options: Options, paper: dict[str, Any]) -> str:
-    rows = [
-        _row(cell, (f"`{cell.attention}`",), options, _with, paper.get(cell.attention))
-        for cell in cells
-    ]
+    rows = []
+    for cell in cells:
+        label, linrec = (f"`{cell.attention}`",), replace(cell, attention="linrec")
+        rows.append(_row(cell, label, options, linrec, paper.get(cell.attention)))
     return table(Layout(("attention",), HEADINGS), rows)
 
 
@@ -74,7 +71,7 @@ def equal_time_table(options: Options) -> str:
     for cell in at_equal_time():
         labels = (f"`{cell.attention}`", str(cell.settings["objective"]))
         first = next(one for one in at_equal_time() if one.attention == cell.attention)
-        row = _row(cell, labels, options, lambda _, first=first: first)
+        row = _row(cell, labels, options, first)
         known = options.outcome(cell)
         minutes = "" if known is None else f", {known['seconds'] / 60:.0f} minutes"
         rows.append(replace(row, note=row.note + minutes if row.note else ""))
@@ -111,22 +108,14 @@ def _row(
     cell: Cell,
     labels: tuple[str, ...],
     options: Options,
-    against: Against,
+    other: Cell,
     paper: Sequence[float] | None = None,
 ) -> Row:
     outcome = options.outcome(cell)
     beside = [*paper, None, None, None] if paper else ()
     values = [_mean(outcome, protocol, metric) for protocol, metric in COLUMNS]
-    signs = _signs(cell, against(cell), options)
+    signs = _signs(cell, other, options)
     return Row(labels, values, beside, signs, footnote(outcome) if outcome else "")
-
-
-def _without(cell: Cell) -> Cell:
-    return replace(cell, attention="softmax")
-
-
-def _with(cell: Cell) -> Cell:
-    return replace(cell, attention="linrec")
 
 
 def _mean(outcome: Outcome | None, protocol: str, metric: str) -> float | None:

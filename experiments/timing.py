@@ -8,7 +8,6 @@ which the attentions take turns, because a machine's speed drifts.
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ import polars as pl
 import torch
 
 import linrec
+from benchmarks.memory import peak_mb
 from benchmarks.surroundings import ROOT, surroundings
 from experiments.cells import BACKBONES, COMPARED, Cell
 from experiments.datasets import is_given, open_dataset
@@ -78,13 +78,13 @@ def measure(job: Job) -> Outcome:
     torch.set_num_threads(job.threads)
     data = linrec.SequenceStore.open(Path(job.data)) if job.data else made_up(job)
     recommender, watch = linrec.Recommender(**job.settings), StepWatch(job.steps)
-    start = _peak_mb()
+    start = round(peak_mb())
     recommender.fit(data, watch=watch)
     found: Outcome = {
         "train_seconds": round(watch.epoch_seconds, 4),
         "targets": int(watch.epoch_targets),
         "steps": watch.steps - WARM_UP,
-        "peak_mb": _peak_mb(),
+        "peak_mb": round(peak_mb()),
         "start_mb": start,
     }
     if job.dataset:
@@ -158,7 +158,7 @@ def measured(turns: Sequence[Sequence[Job]], folder: Path, options: Options) -> 
 
 
 def _best(job: Job, rounds: list[Outcome]) -> Outcome:
-    best = {
+    best: Outcome = {
         name: min(one[name] for one in rounds)
         for name in ("train_seconds", "eval_seconds", "peak_mb", "start_mb")
         if name in rounds[0]
@@ -179,11 +179,6 @@ def _in_own_process(job: Job) -> Outcome:
 def timings(folder: Path) -> list[Outcome]:
     found = [read(path) for path in sorted(folder.glob("*.json"))]
     return [one for one in found if one is not None]
-
-
-def _peak_mb() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak // (MILLION if sys.platform == "darwin" else 1024)
 
 
 if __name__ == "__main__":

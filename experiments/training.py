@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +11,7 @@ import polars as pl
 from rich.console import Console
 
 import linrec
+from benchmarks.memory import peak_mb
 from benchmarks.surroundings import surroundings
 from experiments.cells import Cell
 from experiments.outcomes import Options, Outcome, write
@@ -69,7 +69,7 @@ def describe(
         "config": asdict(made.config),
         "linrec": linrec.__version__,
         **surroundings(),
-        "process_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "process_peak_mb": round(peak_mb()),
     }  # fmt: skip
 
 

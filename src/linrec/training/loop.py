@@ -165,9 +165,7 @@ class Trainer:
         progress.loss_sum = progress.seconds = 0.0
         if folder is not None:
             if better:
-                write_weights(folder / WEIGHTS, self.model)
-                # figures of a model that is no more
-                shutil.rmtree(folder / RESULTS, ignore_errors=True)
+                self._replace_weights(folder)
             checkpoint.save(folder, progress, self.model, self.optimizer)
             write_history(folder, progress.history)
         self.watch.end(row, best=better)
@@ -186,7 +184,11 @@ class Trainer:
         if folder is not None:
             checkpoint.save(folder, progress, self.model, self.optimizer)
             if progress.best_epoch == 0:
-                write_weights(folder / WEIGHTS, self.model)
+                self._replace_weights(folder)
+
+    def _replace_weights(self, folder: Path) -> None:
+        write_weights(folder / WEIGHTS, self.model)
+        shutil.rmtree(folder / RESULTS, ignore_errors=True)  # figures of a model that is no more
 
     def _load_best(self, folder: Path | None) -> None:
         if folder is not None:
