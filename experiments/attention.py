@@ -73,8 +73,9 @@ def over_users(model: Backbone, histories: Sequences) -> list[dict[str, Any]]:
     extremes: list[Tensor] = []
     for rows in np.array_split(order, max(1, len(order) // ROWS)):
         batch = histories.take(rows)
-        read_events = torch.from_numpy(batch.last(model.config.max_length).lengths)
-        measured = [_measured(layer, read_events) for layer in model.attention_matrices(batch)]
+        lengths = torch.from_numpy(batch.last(model.config.max_length).lengths)
+        found = model.attention_matrices(batch)
+        measured = [_measured(layer, lengths, causal=model.config.causal) for layer in found]
         totals = [total for total, _ in measured]
         sums = totals if sums is None else [a + b for a, b in zip(sums, totals, strict=True)]
         extremes.append(torch.stack([high for _, high in measured]))
@@ -90,26 +91,25 @@ MEASURES = ("rows", "row_sum", "row_size", "scores", "negative", "negative_size"
             "entropy", "effective", "effective_share")  # fmt: skip
 
 
-def _measured(matrix: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """matrix [B, H, N, N] -> sums of MEASURES [H, measures], largest row sum [H]."""
-    matrix = matrix[:, :, : int(lengths.max()), : int(lengths.max())].double()
-    real = torch.arange(matrix.shape[2]) < lengths[:, None]
-    allowed = (real[:, None, :, None] & real[:, None, None, :]).expand_as(matrix)
-    if bool((matrix.triu(1) == 0).all()):  # causal: the future is not on offer
-        allowed = allowed & torch.ones_like(matrix, dtype=torch.bool).tril()
-    size, below = matrix.abs(), matrix.clamp(max=0).abs()
-    row_sum = matrix.sum(-1)
-    share = size[torch.arange(len(matrix)), :, lengths - 1]  # the row that recommends: [B, H, N]
+def _measured(matrix: Tensor, lengths: Tensor, *, causal: bool) -> tuple[Tensor, Tensor]:
+    """matrix [B, H, N, N] -> sums of MEASURES [H, measures], largest row sum [H].
+
+    What is padded is zero in every row and column, so it adds nothing to any sum.
+    """
+    row_sum, below = matrix.sum(-1), matrix.clamp(max=0).sum(-1).abs()
+    share = matrix[torch.arange(len(matrix)), :, lengths - 1].abs()  # the row that recommends
     share = share / share.sum(-1, keepdim=True).clamp(min=1e-12)
     entropy = torch.special.entr(share).sum(-1)
     effective = entropy.exp()
+    offered = lengths * (lengths + 1) // 2 if causal else lengths**2
+    each = torch.ones_like(entropy)
     by_head = {
-        "rows": real[:, None].expand_as(row_sum), "row_sum": row_sum, "row_size": size.sum(-1),
-        "scores": allowed, "negative": (matrix < 0) & allowed, "negative_size": below,
-        "users": torch.ones_like(entropy), "entropy": entropy, "effective": effective,
+        "rows": lengths[:, None] * each, "row_sum": row_sum, "row_size": row_sum + 2 * below,
+        "scores": offered[:, None] * each, "negative": (matrix < 0).sum((-1, -2)),
+        "negative_size": below, "users": each, "entropy": entropy, "effective": effective,
         "effective_share": effective / lengths[:, None],
     }  # fmt: skip
-    sums = [by_head[name].double().transpose(0, 1).flatten(1).sum(1) for name in MEASURES]
+    sums = [by_head[name].transpose(0, 1).flatten(1).double().sum(1) for name in MEASURES]
     return torch.stack(sums, 1), row_sum.amax((0, 2))
 
 

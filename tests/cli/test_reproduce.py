@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from linrec.cli import reproduce as verb
 from tests.cli.conftest import Command, Refused
 
 
@@ -33,5 +33,5 @@ def test_outside_a_clone_it_says_so(
     refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     installed = tmp_path / "lib" / "site-packages" / "linrec" / "cli" / "reproduce.py"
-    monkeypatch.setattr(verb, "__file__", str(installed))
+    monkeypatch.setattr(sys.modules["linrec.cli.reproduce"], "__file__", str(installed))
     assert "runs from a clone" in refused("reproduce", "all")
