@@ -20,6 +20,7 @@ from experiments.outcomes import Options, Outcome, model_of, read, write
 from linrec.backbones import Backbone
 from linrec.data.sequences import Sequences
 from linrec.data.splits import leave_one_out
+from linrec.types import PAD
 
 EVENTS = 50
 """The length of the paper's example."""
@@ -73,7 +74,7 @@ def over_users(model: Backbone, histories: Sequences) -> list[dict[str, Any]]:
     extremes: list[Tensor] = []
     for rows in np.array_split(order, max(1, len(order) // ROWS)):
         batch = histories.take(rows)
-        lengths = torch.from_numpy(batch.last(model.config.max_length).lengths)
+        lengths = (model.read(batch) != PAD).sum(1)
         found = model.attention_matrices(batch)
         measured = [_measured(layer, lengths, causal=model.config.causal) for layer in found]
         totals = [total for total, _ in measured]
