@@ -60,7 +60,7 @@ def _bars(options: Options, backbones: Sequence[str], names: Sequence[str]) -> F
     shown = [name for name in DATASETS if any(name == dataset for dataset, _, _ in found)]
     if not shown:
         return None
-    figure = _figure(max(4.5, 1.6 + len(backbones)) * len(shown), 3.6)
+    figure = _figure(max(5.0, 1.6 + len(backbones)) * len(shown), 3.6)
     for axes, dataset in zip(np.atleast_1d(figure.subplots(1, len(shown))), shown, strict=True):
         there = [one for one in backbones if any((dataset, one, name) in found for name in names)]
         width = 0.8 / len(names)
@@ -75,7 +75,9 @@ def _bars(options: Options, backbones: Sequence[str], names: Sequence[str]) -> F
         axes.set_xticks(range(len(there)), there)
         axes.set_title(f"{DATASETS[dataset].title}, 95 % intervals over users", fontsize=10)
         _plain(axes, "test NDCG@10, full ranking")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8
+    )
     return figure
 
 
