@@ -56,7 +56,7 @@ def _compare(cell: Cell, other: Cell, options: Options) -> None:
         for protocol, paths in ranks.items()
     }
     of = [model_of(one) for one in outcomes if one is not None]
-    told = f"linrec compare runs/{other.run} runs/{cell.run} --json"
+    told = f"linrec compare runs/{other.run} runs/{cell.run} --json --protocol full|pop100"
     write(
         place(cell, other, options),
         {"name": cell.name, "against": other.name, "command": told, **surroundings(),
