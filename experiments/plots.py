@@ -71,7 +71,9 @@ def _bars(options: Options, backbones: Sequence[str], names: Sequence[str]) -> F
                 for at, backbone in enumerate(there)
                 if (dataset, backbone, name) in found
             ]
-            _draw(axes, bars, width, name)
+            if bars:
+                _draw(axes, bars, width, name)
+        axes.set_xlim(-0.6, len(there) - 0.4)
         axes.set_xticks(range(len(there)), there)
         axes.set_title(f"{DATASETS[dataset].title}, 95 % intervals over users", fontsize=10)
         _plain(axes, "test NDCG@10, full ranking")
@@ -87,7 +89,7 @@ def _draw(axes: Any, bars: list[tuple[float, Interval]], width: float, name: str
         [mean - low for _, (mean, low, _) in bars],
         [high - mean for _, (mean, _, high) in bars],
     ]
-    axes.bar([at for at, _ in bars], means, width * 0.95, yerr=spread if bars else None,
+    axes.bar([at for at, _ in bars], means, width * 0.95, yerr=spread,
              color=COLOURS[name], label=name, capsize=2, error_kw={"lw": 0.8})  # fmt: skip
 
 

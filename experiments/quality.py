@@ -101,7 +101,7 @@ def reads(cell: Cell) -> str:
 
 
 def span(low: int, high: int | None) -> str:
-    return f"{low} events and more" if high is None else f"{low} to {high - 1}"
+    return f"{low} and more" if high is None else f"{low} to {high - 1}"
 
 
 def _row(
