@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format envs bench clean
+.PHONY: help demo test check format envs services bench bench-peers clean
 
 # a user's site-packages or PYTHONPATH must not leak into .venv
 export PYTHONNOUSERSITE := 1
@@ -15,16 +15,17 @@ PIP_INSTALL := $(PYTHON) -m pip install -qq --disable-pip-version-check -c const
 
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+PEERS_ARGS ?=
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' \
-	  | while IFS=$$'\t' read -r name what; do printf '  make %-8s %s\n' "$$name" "$$what"; done
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
+	  | while IFS=$$'\t' read -r name what; do printf '  make %-11s %s\n' "$$name" "$$what"; done
 
 demo: $(READY) ## data, training, evaluation and a report, in about two minutes
 	@$(BIN)/linrec demo
 
 # one thread a worker: the workers already share the cores
-test: check envs ## all checks and all tests, with coverage (PYTEST_ARGS="-k name" narrows)
+test: check envs services ## all checks and all tests, with coverage (PYTEST_ARGS="-k name" narrows)
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal \
 	  --cov=linrec --cov-report=term $(PYTEST_ARGS)
 
@@ -41,8 +42,21 @@ format: $(READY) ## format the code and repair what lint can
 envs: $(READY) ## RecBole, RecTools, RePlay and transformers in .envs/, for their tests (once)
 	@$(PYTHON) -m tests.transplant.environments
 
+services: ## redis-server and chromium for their tests, where root and apt are there
+	@missing=""; \
+	command -v redis-server >/dev/null || missing="redis-server"; \
+	command -v chromium >/dev/null || missing="$$missing chromium"; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  (apt-get install -qq -y --no-install-recommends $$missing \
+	    || (apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing)) \
+	    >/dev/null 2>&1 || echo "could not install$$missing; tests that need it skip"; \
+	fi
+
 bench: $(READY) ## speed and memory, as JSON with commit and machine (BENCH_ARGS are passed on)
 	$(PYTHON) -m benchmarks.run $(BENCH_ARGS)
+
+bench-peers: $(READY) envs ## RecBole, RecTools and RePlay side by side with ours (PEERS_ARGS are passed on)
+	$(PYTHON) -m benchmarks.peers.run $(PEERS_ARGS)
 
 clean: ## remove caches, builds and the demo's output (.venv and .envs stay)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* \
@@ -51,9 +65,9 @@ clean: ## remove caches, builds and the demo's output (.venv and .envs stay)
 
 # The stamp goes first and comes back last. Without a stamp, what is in .venv was interrupted and is
 # made anew; with an old stamp it is only brought up to date.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/linrec/ops/native/*)
 	@if [ -e $@ ] && $(PYTHON) -c ""; then \
-	  echo "updating .venv (pyproject.toml or constraints.txt changed)"; rm -f $@; \
+	  echo "updating .venv (packaging, pins or C++ sources changed)"; rm -f $@; \
 	else \
 	  base=python3; if python3.11 -c '' 2>/dev/null; then base=python3.11; fi; \
 	  $$base -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -62,6 +76,7 @@ $(READY): pyproject.toml constraints.txt
 	  echo "setting up .venv (once; a few minutes)"; \
 	  $$base -m venv --clear .venv; \
 	fi
-	@$(PIP_INSTALL) hatchling editables
-	@$(PIP_INSTALL) --no-build-isolation -e '.[dev]'
+	@$(PIP_INSTALL) scikit-build-core nanobind cmake ninja
+	@PATH="$(abspath $(BIN)):$$PATH" $(PIP_INSTALL) --no-build-isolation -e '.[dev]'
+	@$(PYTHON) -c "from linrec import ops; print('attention kernels:', ops.kernels())"
 	@touch $@

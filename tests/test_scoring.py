@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from linrec import scoring
 from linrec.data.sequences import Sequences
 from linrec.scoring import (
     events_of,
@@ -19,6 +21,7 @@ from linrec.scoring import (
     rank_among,
     rank_of_target,
     seen_before,
+    seen_hidden,
     top_k,
 )
 from linrec.types import PAD
@@ -201,3 +204,26 @@ def test_gradients_flow_through_item_scores() -> None:
     item_scores(hidden, torch.randn(4, 3))[:, 1:].sum().backward()
     assert hidden.grad is not None
     assert math.isfinite(hidden.grad.sum().item())
+
+
+@pytest.mark.parametrize("one_row_for_all", [False, True])
+def test_seen_items_come_back_after_they_were_hidden(one_row_for_all: bool) -> None:
+    table = torch.arange(12.0).view(3, 4)
+    scores = table[:1].expand(3, -1) if one_row_for_all else table
+    before = scores.clone()
+    histories = Sequences.of([[1, 3, 1], [], [2]])
+    expected = hide_seen(scores, histories)
+    with suppress(KeyError), seen_hidden(scores, histories) as hidden:
+        assert_close(hidden, expected)
+        raise KeyError
+    assert_close(scores, before)
+
+
+@given(TABLE, st.integers(1, 5))
+def test_ranks_do_not_depend_on_the_pieces_they_are_counted_in(rows, piece) -> None:
+    scores = with_pad(rows)
+    targets = torch.ones(len(rows), dtype=torch.int64)
+    whole = rank_of_target(scores, targets)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "CACHED_SCORES", piece)
+        assert rank_of_target(scores, targets).tolist() == whole.tolist()

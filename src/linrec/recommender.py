@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
@@ -14,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from linrec.backbones import Backbone, build
-from linrec.backbones.catalogue import completed
 from linrec.backbones.saving import (
     CONFIG,
     WEIGHTS,
@@ -65,7 +63,7 @@ class Recommender:
 
     def __init__(self, *, recipe: str = "default", **settings: Any) -> None:
         self._asked: RunConfig = find_recipe(recipe).with_settings(settings)
-        self.config = replace(self._asked, model=completed(self._asked.model))
+        self.config = self._asked.completed()
         self.trained: Trained | None = None
         self._model: Backbone | None = None
         self._catalogue: Catalogue | None = None

@@ -7,6 +7,9 @@ shown, such a target is a miss, and a target is not said to have beaten such an 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -17,6 +20,8 @@ from linrec.data.sequences import IntArray, Sequences
 from linrec.types import PAD
 
 HIDDEN = float("-inf")
+CACHED_SCORES = 1 << 20
+EXACT_IN_FLOAT = 1 << 24  # as many ones as float32 can add up
 
 
 def item_scores(hidden: Tensor, item_vectors: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -41,6 +46,24 @@ def hide_seen(scores: Tensor, histories: Sequences) -> Tensor:
     device = scores.device
     hidden[torch.from_numpy(rows).to(device), torch.from_numpy(items).to(device)] = HIDDEN
     return hidden
+
+
+@contextmanager
+def seen_hidden(scores: Tensor, histories: Sequences) -> Iterator[Tensor]:
+    """What `hide_seen` gives, for a while: hidden in place and put back, where that can be done.
+
+    A copy of all scores would take longer than to rank by them.
+    """
+    if not scores.is_contiguous():  # one row for all of them, perhaps
+        yield hide_seen(scores, histories)
+        return
+    rows, items = (torch.from_numpy(part).to(scores.device) for part in events_of(histories))
+    own = scores[rows, items]
+    scores[rows, items] = HIDDEN
+    try:
+        yield scores
+    finally:
+        scores[rows, items] = own
 
 
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -77,7 +100,7 @@ def rank_of_target(scores: Tensor, targets: Tensor) -> Tensor:
     own = _own_score(scores, targets)
     n_items = scores.shape[1] - 1
     # what is not below the target stands before it, the target itself excepted: NaN is not below
-    before = n_items - 1 - (scores[:, PAD + 1 :] < own[:, None]).sum(1)
+    before = n_items - 1 - _count_below(scores[:, PAD + 1 :], own)
     return before.where(own > HIDDEN, n_items)
 
 
@@ -114,6 +137,24 @@ def _own_score(scores: Tensor, targets: Tensor) -> Tensor:
     if (targets == PAD).any():
         raise ValueError("a target is PAD, which is no item; leave such rows out")
     return scores.gather(1, targets[:, None])[:, 0]
+
+
+def _count_below(scores: Tensor, bounds: Tensor) -> Tensor:
+    """How many scores of each row are below its bound, [B] int64.
+
+    On a CPU in pieces that stay in its cache, and as floats: adding up booleans of a large matrix
+    takes longer than to compute it.
+    """
+    count = torch.zeros(len(scores), dtype=torch.int64, device=scores.device)
+    piece = CACHED_SCORES if scores.device.type == "cpu" else EXACT_IN_FLOAT
+    rows = max(1, piece // max(scores.shape[1], 1))
+    for start in range(0, len(scores), rows):
+        some = slice(start, start + rows)
+        for left in range(0, scores.shape[1], piece):
+            part = scores[some, left : left + piece]
+            below = torch.empty(part.shape, device=scores.device)
+            count[some] += torch.lt(part, bounds[some, None], out=below).sum(1).long()
+    return count
 
 
 def _earliest(scores: Tensor, last: Tensor, k: int) -> Tensor:

@@ -25,13 +25,26 @@ class InputError(ValueError):
 class EventLog:
     """Events as they were read: one row an event, in the order of the file.
 
-    `events` has the columns user, item (strings or integers) and time (float64, seconds where the
-    source had dates), and rating (float64) where one was asked for.
+    `coded` has the columns user and item (int32, places in `users` and `items`), time (float64,
+    seconds where the source had dates), and rating (float64) where one was asked for.
     """
 
-    events: pl.DataFrame
+    coded: pl.DataFrame
+    users: pl.Series  # strings or integers, each once, in the order of first appearance
+    items: pl.Series
     source: str
     columns: dict[str, str] = field(default_factory=dict)  # our name -> the source's
+
+    def __len__(self) -> int:
+        return len(self.coded)
+
+    @property
+    def events(self) -> pl.DataFrame:
+        """The same with the source's own ids, which takes much more memory."""
+        ids = {"user": self.users, "item": self.items}
+        return self.coded.with_columns(
+            values.gather(self.coded[role]).alias(role) for role, values in ids.items()
+        )
 
 
 class SequenceBatch(NamedTuple):

@@ -17,7 +17,8 @@ from tests.cli.conftest import Command
 from tests.training.cases import FIRST_USER, N_USERS, SMALL, contents, cycle_events
 
 COMMANDS = (
-    *("prepare", "describe", "train", "recipes", "evaluate", "compare", "recommend", "demo"),
+    *("download", "prepare", "describe", "train", "recipes", "evaluate", "compare"),
+    *("recommend", "demo"),
 )
 FLAGS = tuple(
     word

@@ -24,6 +24,7 @@ INTER = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n" + "".joi
     f"{user}\t{item}\t4\t{time}\n" for user, item, time in EVENTS
 )
 DAT = "".join(f"{user}::{item}::4::{time}\n" for user, item, time in EVENTS)
+U_DATA = DAT.replace("::", "\t")
 GOWALLA = (
     "1\t1970-01-01T00:00:10Z\t30.2\t-97.7\t7\n1\t1970-01-01T00:00:20Z\t30.2\t-97.7\t8\n"
     "2\t1970-01-01T00:00:15Z\t30.2\t-97.7\t7\n1\t1970-01-01T00:00:20.5Z\t30.2\t-97.7\t9\n"
@@ -40,12 +41,14 @@ CASES = {
     "log.ndjson": (JSONL.replace("\n", "\n\n"), "jsonl"),
     "log.inter": (INTER, "atomic"),
     "ratings.dat": (DAT, "movielens"),
+    "u.data": (U_DATA, "movielens-100k"),
     "totalCheckins.txt": (GOWALLA, "gowalla"),
     "comma.txt": (CSV, "csv"),
     "tab.txt": (CSV.replace(",", "\t"), "tsv"),
     "atomic.txt": (INTER, "atomic"),
     "json.log": (JSONL, "jsonl"),
     "colons.txt": (DAT, "movielens"),
+    "numbers.txt": (U_DATA, "movielens-100k"),
 }
 
 
@@ -119,6 +122,12 @@ def test_folders_of_recbole_and_movielens_have_other_files_too(write: Write) -> 
     source = read_events(folder, PrepareOptions())
     assert source.log.events.rows() == EVENTS
     assert source.items_beside == folder / "movies.dat"
+    folder = write("100k/u.data", U_DATA).parent
+    write("100k/u.item", "7|A|||||")
+    write("100k/u1.base", U_DATA)
+    source = read_events(folder, PrepareOptions())
+    assert source.log.events.rows() == EVENTS
+    assert source.items_beside == folder / "u.item"
     folder = write("rb/x.inter", INTER).parent
     write("rb/x.item.gz", "item_id:token\n7\n")
     write("rb/x.user", "user_id:token\n1\n")
@@ -157,6 +166,8 @@ def test_json_strings_stay_strings_and_mixed_ones_become_so(write: Write) -> Non
         ("a.inter", "user_id\titem_id\n1\t2\n", "name:type"),
         ("a.inter", "user_id:word\n1\n", "name:type"),
         ("a.dat", "1::2\n", "2 fields"),
+        ("u.data", "1\t2\n", "neither the 4 fields between tabs"),
+        ("u.data", U_DATA + "1\t2\n", "row 5"),
         ("a.txt", GOWALLA + "1\t2\n", "row 5"),
         ("a.parquet", "PAR1 but no more", "cannot read"),
         ("a.csv.gz.csv", "\x1f\x8b rubbish", "cannot read"),

@@ -32,6 +32,9 @@ class Backbone(nn.Module, ABC):
     reads_features: ClassVar[bool] = False
     """Whether an event is more to it than its item."""
 
+    item: nn.Embedding
+    """What its events begin as, one row an item."""
+
     def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
         super().__init__()
         self.config, self.n_items = config, features.n_items
@@ -59,6 +62,10 @@ class Backbone(nn.Module, ABC):
     def item_bias(self) -> Tensor | None:
         """[n_items + 1], added to the scores."""
         return None
+
+    def vectors_of(self, items: Tensor) -> Tensor:
+        """Some of the item vectors, as many as `items`: [M] -> [M, width]."""
+        return self.item_vectors()[items]
 
     @property
     def mask_token(self) -> int | None:

@@ -49,6 +49,10 @@ class BERT4Rec(Backbone):
     def item_vectors(self) -> Tensor:
         return self.item.weight[:-1]  # the mask is never the answer
 
+    def vectors_of(self, items: Tensor) -> Tensor:
+        vectors: Tensor = self.item(items)
+        return vectors
+
     def item_bias(self) -> Tensor:
         return self.bias
 

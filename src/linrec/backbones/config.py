@@ -16,7 +16,7 @@ Objective = Literal["all-positions", "last-position", "cloze"]
 def described(default: Any, help: str, *, unset: str = "", own: bool = False) -> Any:
     """A setting with its line of help.
 
-    unset: what None stands for. own: only some backbones have it (`Backbone.own_settings`).
+    unset: what None stands for. own: only some backbones or losses have it (their `own_settings`).
     """
     return field(default=default, metadata={"help": help, "unset": unset, "own": own})
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
 from linrec.backbones.config import ModelConfig, Objective
 from linrec.data.item_features import ItemFeatures
-from linrec.layers import WeightedMean
+from linrec.layers import Dropout, WeightedMean
 from linrec.types import PAD
 
 
@@ -26,7 +26,7 @@ class CORE(Backbone):
     def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
         super().__init__(config, features)
         self.item = nn.Embedding(features.n_items + 1, config.width, padding_idx=PAD)
-        self.item_dropout = nn.Dropout(config.dropout)
+        self.item_dropout = Dropout(config.dropout)
         self.stack = stack_of(config)
         self.mean = WeightedMean(config.width)
         self.apply(gaussian_init)
@@ -43,6 +43,9 @@ class CORE(Backbone):
 
     def item_vectors(self) -> Tensor:
         return F.normalize(self.item_dropout(self.item.weight), dim=-1)
+
+    def vectors_of(self, items: Tensor) -> Tensor:
+        return F.normalize(self.item_dropout(self.item(items)), dim=-1)
 
     def memories(self) -> tuple[Any, ...]:
         return (self.stack, self.mean)

@@ -40,5 +40,9 @@ class FDSA(Backbone):
     def item_vectors(self) -> Tensor:
         return self.item.weight
 
+    def vectors_of(self, items: Tensor) -> Tensor:
+        vectors: Tensor = self.item(items)
+        return vectors
+
     def memories(self) -> tuple[Any, ...]:
         return (self.item_stack, self.feature_stack)

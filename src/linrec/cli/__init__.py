@@ -10,11 +10,14 @@ import typer
 from linrec.cli.compare import compare
 from linrec.cli.demo import demo
 from linrec.cli.describe import describe
+from linrec.cli.download import download
 from linrec.cli.evaluate import evaluate
+from linrec.cli.export import export
 from linrec.cli.prepare import prepare
 from linrec.cli.recipes import recipes
 from linrec.cli.recommend import recommend
 from linrec.cli.reproduce import reproduce
+from linrec.cli.serve import serve
 from linrec.cli.train import train
 from linrec.types import InputError
 
@@ -51,7 +54,11 @@ def _linrec(
     del version
 
 
-for _verb in (prepare, describe, train, recipes, evaluate, compare, recommend, reproduce, demo):
+_VERBS = (
+    download, prepare, describe, train, recipes, evaluate, compare, recommend, reproduce, serve,
+    export, demo,
+)  # fmt: skip
+for _verb in _VERBS:
     app.command()(_verb)
 
 
@@ -65,6 +72,8 @@ def main() -> None:
         told = error.format_message().rstrip(".")  # empty where it has shown the help instead
         asked = error.ctx.command_path if error.ctx else "linrec"
         _fail(f"{told}; try `{asked} --help`" if told else "")
+    except typer.Abort:  # Ctrl-C, in what has no better answer to it
+        sys.exit(130)
     except OSError as error:  # nothing a traceback would help with
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}; check the place and run it again")

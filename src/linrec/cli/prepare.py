@@ -24,7 +24,10 @@ def prepare(
     ] = False,
     format: Annotated[
         str | None,
-        typer.Option(help="csv, tsv, jsonl, parquet, atomic, movielens or gowalla; else guessed."),
+        typer.Option(
+            help="csv, tsv, jsonl, parquet, atomic, movielens, movielens-100k or gowalla; "
+            "else guessed."
+        ),
     ] = None,
     user: Annotated[
         str | None, typer.Option(help="Column of the user id.", rich_help_panel=COLUMNS)
@@ -84,7 +87,7 @@ def prepare(
     items: Annotated[
         str | None,
         typer.Option(
-            help="A file with a row an item; .item and movies.dat are found beside.",
+            help="A file with a row an item; .item, movies.dat and u.item are found beside.",
             rich_help_panel=ITEMS,
         ),
     ] = None,
@@ -101,7 +104,7 @@ def prepare(
     """Turn an event log (user, item, time) into a dataset to train on.
 
     Reads CSV, TSV, JSON lines, Parquet, RecBole's .inter, MovieLens' ratings.dat
-    and SNAP's Gowalla check-ins, plain or gzipped.
+    and u.data, and SNAP's Gowalla check-ins, plain or gzipped.
     Columns are guessed from their names and shown.
     Events of one user with equal times keep the order of the file.
     Filters act in the order they are listed in here.

@@ -1,18 +1,35 @@
-"""A bar over users, on a terminal."""
+"""Bars, on a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+Told = Callable[[int, "int | None"], None]
 
 
 @contextmanager
-def counting(what: str, console: Console) -> Iterator[Callable[[int, int], None]]:
+def counting(what: str, console: Console, *columns: ProgressColumn) -> Iterator[Told]:
     """Yield a function to be told how many of how many are done."""
     hidden = console.quiet or not console.is_terminal
-    with Progress(console=console, transient=True, disable=hidden) as bar:
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(what)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def arriving(what: str, console: Console) -> AbstractContextManager[Told]:
+    """The same over bytes, with their speed."""
+    name = TextColumn("{task.description}", markup=False)
+    speed = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    return counting(what, console, name, BarColumn(), *speed)

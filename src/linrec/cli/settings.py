@@ -41,7 +41,7 @@ def _flag(item: Field[Any], kind: Any, panel: str) -> inspect.Parameter:
         for choice in get_args(part)
         if isinstance(choice, str)
     ]
-    plain = next((k for k in (int, float, str) if kind is k or k in get_args(kind)), str)
+    plain = next((k for k in (bool, int, float, str) if kind is k or k in get_args(kind)), str)
     shown = item.metadata["unset"] if item.default is None else item.default
     text = item.metadata["help"] + (f" One of {', '.join(choices)}." if choices else "")
     option = typer.Option(help=f"{text} [dim]\\[{shown}][/dim]", rich_help_panel=panel)

@@ -21,6 +21,7 @@ _REASONS = {
     errno.EACCES: "permission denied; choose another place or change its permissions",
     errno.EPERM: "permission denied; choose another place or change its permissions",
     errno.EROFS: "the disk is read-only; choose another place",
+    errno.EEXIST: "a part of that path is a file, not a folder; choose another place",
     errno.ENOTDIR: "a part of that path is a file, not a folder; choose another place",
     errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
 }

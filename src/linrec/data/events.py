@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ from linrec.data import values
 from linrec.data.columns import choose_columns, find_column
 from linrec.data.files import find_files
 from linrec.data.guard import reading
+from linrec.data.numbering import Numbering
 from linrec.data.options import PrepareOptions
 from linrec.data.readers import Format, Scan
 from linrec.types import EventLog, InputError
 
 FRAME = "the given frame"
+ROWS_AT_A_TIME = 1 << 21
 
 _CONVERT = {"user": values.ids, "item": values.ids, "time": values.times, "rating": values.numbers}
 
@@ -87,12 +89,11 @@ def _read(
     if options.rating_at_least is not None or options.rating is not None:
         wanted.append("rating")
     chosen = choose_columns(_names(opened[0]), given, wanted, opened[0].name)
-    parts = [_read_one(file, chosen) for file in opened]
-    events = _together(parts)
+    events, users, items = _numbered(opened, chosen)
     if events.is_empty():
         raise InputError(f"{where} holds no events; give a file with at least one row")
     return Source(
-        EventLog(events, where, chosen),
+        EventLog(events, users, items, where, chosen),
         format_name,
         tuple(role for role in wanted if given[role] is None),
         beside,
@@ -100,44 +101,71 @@ def _read(
     )
 
 
+def _numbered(
+    opened: Sequence[_Opened], chosen: dict[str, str]
+) -> tuple[pl.DataFrame, pl.Series, pl.Series]:
+    """All events with numbers for ids; the ids themselves are held for one stretch at a time."""
+    users, items = Numbering(), Numbering()
+    parts = [
+        part.with_columns(user=users.number(part["user"]), item=items.number(part["item"]))
+        for file in opened
+        for part in _read_one(file, chosen)
+    ]
+    return pl.concat(parts, rechunk=True), users.ids, items.ids
+
+
 def _names(file: _Opened) -> list[str]:
     with reading(file.name):
         return file.scan.frame.collect_schema().names()
 
 
-def _read_one(file: _Opened, chosen: dict[str, str]) -> pl.DataFrame:
-    """The chosen columns of one file under our names and in our types."""
+def _read_one(file: _Opened, chosen: dict[str, str]) -> Iterator[pl.DataFrame]:
+    """The chosen columns of one file under our names and in our types, stretch by stretch."""
     found = _names(file)
     own = {role: find_column(role, name, found, file.name) for role, name in chosen.items()}
     with reading(file.name):
-        raw = file.scan.frame.select(own.values()).collect()
-        blank = _blank(raw) if file.scan.loose else None
-        kept = raw if blank is None else raw.filter(~blank)
-        columns = {
-            role: values.Column(
-                values=kept[name],
-                role=role,
-                source=file.name,
-                loose=name in file.scan.loose,
-                path=file.path,
-                lines_before=file.lines_before,
-                blank=blank,
-            )
-            for role, name in own.items()
-        }
-        return pl.DataFrame({role: _CONVERT[role](column) for role, column in columns.items()})
+        for before, raw in _stretches(file.scan, list(own.values()), own["time"]):
+            yield _converted(file, raw, own, before)
+
+
+def _stretches(scan: Scan, columns: Sequence[str], time: str) -> Iterator[tuple[int, pl.DataFrame]]:
+    """How many rows came before, and the rows.
+
+    Where numbers are written as text, one row can change what all the others mean, and the whole
+    is one stretch.
+    """
+    frame = scan.frame.select(columns)
+    if scan.loose or frame.collect_schema()[time] == pl.String:
+        yield 0, frame.collect()
+        return
+    rows = frame.select(pl.len()).collect().item()
+    for start in range(0, max(rows, 1), ROWS_AT_A_TIME):
+        yield start, frame.slice(start, ROWS_AT_A_TIME).collect()
+
+
+def _converted(file: _Opened, raw: pl.DataFrame, own: dict[str, str], before: int) -> pl.DataFrame:
+    blank = _blank(raw) if file.scan.loose else None
+    kept = raw if blank is None else raw.filter(~blank)
+    columns = {
+        role: values.Column(
+            values=kept[name],
+            role=role,
+            source=file.name,
+            loose=name in file.scan.loose,
+            path=file.path,
+            lines_before=file.lines_before,
+            blank=blank,
+            rows_before=before,
+        )
+        for role, name in own.items()
+    }
+    return pl.DataFrame({role: _CONVERT[role](column) for role, column in columns.items()})
 
 
 def _blank(raw: pl.DataFrame) -> pl.Series | None:
     """Rows of nothing at all, which is how an empty line of a text file is read."""
     blank = raw.select(pl.all_horizontal(pl.all().is_null()).alias("blank"))["blank"]
     return blank if blank.any() else None
-
-
-def _together(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """One below the other; ids that are integers in one file and names in another are names."""
-    mixed = [name for name in ("user", "item") if len({part.schema[name] for part in parts}) > 1]
-    return pl.concat([part.with_columns(pl.col(mixed).cast(pl.String)) for part in parts])
 
 
 def _grain(file: _Opened, time: str) -> tuple[str, ...]:

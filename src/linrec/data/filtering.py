@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
 
 from linrec.data.options import PrepareOptions, moment
 from linrec.types import InputError
 
 Mask = NDArray[np.bool_]
+EVENTS_AT_A_TIME = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class CodedEvents:
     def __len__(self) -> int:
         return len(self.users)
 
-    def take(self, rows: Mask | NDArray[np.int64]) -> CodedEvents:
+    def take(self, rows: Mask | NDArray[np.int32] | NDArray[np.int64] | slice) -> CodedEvents:
         ratings = None if self.ratings is None else self.ratings[rows]
         return replace(
             self,
@@ -51,24 +54,61 @@ def filter_events(
         assert events.ratings is not None, "ratings are read whenever a filter asks for them"
         good = events.ratings >= options.rating_at_least
         events = _keep(events, good, "rating_at_least", options.rating_at_least, removed)
+    events = in_order(events)
     if options.drop_duplicates:
         events = _keep(events, first_of_each(events), "drop_duplicates", True, removed)
-    events = in_order(events)
     if options.drop_repeats:
         events = _keep(events, _not_repeated(events), "drop_repeats", True, removed)
     return _core(events, options, removed), removed
 
 
 def in_order(events: CodedEvents) -> CodedEvents:
-    """User by user, oldest first; equal times keep the file's order, for the sort is stable."""
-    return events.take(np.lexsort((events.times, events.users)).astype(np.int64))
+    """User by user, oldest first; equal times keep the file's order, for both sorts are stable."""
+    events = events.take(_by_user(events.users))
+    for users in _some_users(events):
+        part = events.take(users)
+        if ((np.diff(part.times) >= 0) | (np.diff(part.users) > 0)).all():
+            continue  # as most logs are written
+        oldest_first = part.take(np.lexsort((part.times, part.users)).astype(np.int64))
+        events.items[users], events.times[users] = oldest_first.items, oldest_first.times
+        if events.ratings is not None and oldest_first.ratings is not None:
+            events.ratings[users] = oldest_first.ratings
+    return events
 
 
 def first_of_each(events: CodedEvents) -> Mask:
-    """True on events whose user, item and time no earlier event has."""
-    table = pl.DataFrame({"user": events.users, "item": events.items, "time": events.times})
-    first = table.select(pl.struct(pl.all()).is_first_distinct().alias("first"))["first"]
-    return np.asarray(first)
+    """True on events whose user, item and time no earlier event has; the events are in order."""
+    first = np.ones(len(events), dtype=bool)
+    for users in _some_users(events):
+        part = events.take(users)
+        as_before = (np.diff(part.times) == 0) & (np.diff(part.users) == 0)
+        tied = np.flatnonzero(np.append(as_before, False) | np.append(False, as_before))
+        some = part.take(tied)
+        table = pl.DataFrame({"user": some.users, "item": some.items, "time": some.times})
+        first[users][tied] = table.select(pl.struct(pl.all()).is_first_distinct()).to_series()
+    return first
+
+
+def _by_user(users: NDArray[np.int32]) -> NDArray[np.int32] | NDArray[np.int64]:
+    """The rows of user 0, then those of user 1, ... each in the order they were in.
+
+    Sparse matrices count their way through this, in linear time and without a key to sort by.
+    """
+    rows = np.arange(len(users), dtype=np.int32 if len(users) < 2**31 else np.int64)
+    shape = (int(users.max(initial=0)) + 1, len(users))
+    table = coo_array((np.ones(len(users), np.bool_), (users, rows)), shape=shape)
+    order: NDArray[np.int32] | NDArray[np.int64] = table.tocsr().indices
+    return order
+
+
+def _some_users(events: CodedEvents) -> Iterator[slice]:
+    """Stretches of whole users, of events in the order of users; one bounds what a sort holds."""
+    start, users = 0, events.users
+    while start < len(users):
+        last = users[min(start + EVENTS_AT_A_TIME, len(users)) - 1]
+        stop = int(np.searchsorted(users, last, side="right"))
+        yield slice(start, stop)
+        start = stop
 
 
 def _keep(

@@ -45,17 +45,18 @@ def prepare(
 
 
 def _build(source: Source, options: PrepareOptions) -> SequenceStore:
-    coded, users, items = _code(source.log)
-    kept, removed = filter_events(coded, options)
-    user_index, users = _compact(kept.users, users)
-    item_index, items = _compact(kept.items, items)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(user_index))]).astype(np.int64)
+    kept, removed = filter_events(_coded(source.log), options)
+    lengths, users = _present(kept.users, source.log.users)
+    popularity, items = _present(kept.items, source.log.items)
+    offsets = np.concatenate([[0], np.cumsum(lengths[lengths > 0])]).astype(np.int64)
+    # from 1, without the gaps that filters left
+    index = np.cumsum(popularity > 0).astype(np.int32)
     catalogue = IdMap(items, first=1)
     given = options.items if options.items is not None else source.items_beside
     table = item_table(catalogue, given, source.log.columns["item"], options)
     origin = _origin(source, options, removed, table)
     return SequenceStore(
-        items=(item_index + 1).astype(np.int32),
+        items=index[kept.items],
         offsets=offsets,
         times=kept.times,
         users=IdMap(users, first=0),
@@ -66,26 +67,15 @@ def _build(source: Source, options: PrepareOptions) -> SequenceStore:
     )
 
 
-def _code(log: EventLog) -> tuple[CodedEvents, pl.Series, pl.Series]:
-    """Number users and items in the order of their first appearance."""
-    events = log.events
-    users, user_ids = _number(events["user"])
-    items, item_ids = _number(events["item"])
-    ratings = np.asarray(events["rating"]) if "rating" in events.columns else None
-    return CodedEvents(users, items, np.asarray(events["time"]), ratings), user_ids, item_ids
+def _coded(log: EventLog) -> CodedEvents:
+    columns = {f"{name}s": np.asarray(log.coded[name]) for name in log.coded.columns}
+    return CodedEvents(**columns)
 
 
-def _number(ids: pl.Series) -> tuple[NDArray[np.int32], pl.Series]:
-    distinct = ids.unique(maintain_order=True)
-    numbers = pl.DataFrame({"id": distinct}).with_row_index("number")
-    table = pl.DataFrame({"id": ids}).join(numbers, on="id", how="left", maintain_order="left")
-    return np.asarray(table["number"]).astype(np.int32), distinct
-
-
-def _compact(codes: NDArray[np.int32], ids: pl.Series) -> tuple[NDArray[np.int64], pl.Series]:
-    """Close the gaps that filters left in the numbers, keeping their order."""
-    present = np.bincount(codes, minlength=len(ids)) > 0
-    return (np.cumsum(present) - 1)[codes], ids.filter(pl.Series(present))
+def _present(codes: NDArray[np.int32], ids: pl.Series) -> tuple[NDArray[np.int64], pl.Series]:
+    """Events of each id, and the ids that have any."""
+    counts = np.bincount(codes, minlength=len(ids))
+    return counts, ids.filter(pl.Series(counts > 0))
 
 
 def _origin(
@@ -96,7 +86,7 @@ def _origin(
         format=source.format,
         columns=source.log.columns,
         columns_guessed=list(source.guessed),
-        events_read=len(source.log.events),
+        events_read=len(source.log),
         filters=options.filters(),
         removed=removed,
         items_file=table.source,

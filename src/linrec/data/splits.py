@@ -34,6 +34,14 @@ class Split:
     valid: Holdout
     test: Holdout
 
+    def popularity(self, n_items: int) -> IntArray:
+        """How often each item occurs in `train`, [n_items + 1]; index 0, which is PAD, does not."""
+        # all that there is less what is held out: the rows are never laid out flat
+        counts = np.bincount(self.train.items, minlength=n_items + 1)
+        for held_out in (self.valid, self.test):
+            counts -= np.bincount(held_out.targets, minlength=n_items + 1)
+        return counts.astype(np.int64)
+
     def part(self, name: Part) -> Holdout:
         return self.valid if name == "valid" else self.test
 

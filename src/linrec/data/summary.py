@@ -90,7 +90,8 @@ def tied_share(times: NDArray[np.float64], offsets: NDArray[np.int64]) -> float:
     same_user = np.ones(max(len(times) - 1, 0), dtype=bool)
     same_user[offsets[1:-1] - 1] = False
     pairs = int(same_user.sum())
-    return float((np.diff(times) == 0)[same_user].sum() / pairs) if pairs else 0.0
+    ties = int(((times[1:] == times[:-1]) & same_user).sum())
+    return ties / pairs if pairs else 0.0
 
 
 def notes_on(summary: Summary) -> list[str]:

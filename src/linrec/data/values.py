@@ -35,6 +35,7 @@ class Column:
     path: Path | None = None
     lines_before: int | None = None  # None where rows are not lines
     blank: pl.Series | None = None  # rows of the file that were left out as empty
+    rows_before: int = 0  # rows of the file before the first of these
 
     def fail(self, wrong: pl.Series, trouble: str, remedy: str) -> NoReturn:
         """Name the first row where `wrong` holds."""
@@ -58,7 +59,7 @@ class Column:
         if self.blank is not None:
             row, rows = int((~self.blank).arg_true()[at]), len(self.blank)
         if self.path is None or self.lines_before is None:
-            return f"row {row + 1}"
+            return f"row {row + 1 + self.rows_before}"
         # where a quoted field spans lines, rows and lines differ, and only the row is true
         if count_lines(self.path) != rows + self.lines_before:
             return f"row {row + 1}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +15,7 @@ from linrec.data.sequences import IntArray, Sequences
 from linrec.data.splits import Holdout, Part
 from linrec.data.store import SequenceStore
 from linrec.evaluation.negatives import Protocol, check_protocol, load_or_draw
-from linrec.scoring import hide_seen, rank_among, rank_of_target, seen_before, top_k
+from linrec.scoring import rank_among, rank_of_target, seen_before, seen_hidden, top_k
 from linrec.types import PAD
 
 Scorer = Callable[[Sequences], Tensor]
@@ -71,10 +72,10 @@ def rank_targets(
             histories, targets = holdout.histories.take(rows), holdout.targets[rows]
             seen[rows] = seen_before(histories, targets)
             scores = _scored(scorer, histories, store.n_items)
-            if full and options.hide_seen:
-                scores = hide_seen(scores, histories)
-            ranks[rows] = _ranks(scores, targets, None if negatives is None else negatives[rows])
-            _count(recommended, scores)
+            hide = full and options.hide_seen
+            with seen_hidden(scores, histories) if hide else nullcontext(scores) as shown:
+                ranks[rows] = _ranks(shown, targets, None if negatives is None else negatives[rows])
+                _count(recommended, shown)
             done += len(rows)
             if options.progress is not None:
                 options.progress(done, len(holdout))

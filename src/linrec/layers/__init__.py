@@ -2,12 +2,14 @@
 
 from linrec.layers.attention import MultiHeadAttention
 from linrec.layers.block import Block, FeedForward
+from linrec.layers.dropout import Dropout
 from linrec.layers.features import FeatureEmbedding, FieldAttention
 from linrec.layers.pooling import WeightedMean
 from linrec.layers.stack import Stack, StackShape, StackState
 
 __all__ = [
     "Block",
+    "Dropout",
     "FeatureEmbedding",
     "FeedForward",
     "FieldAttention",

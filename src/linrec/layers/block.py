@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrec.layers.attention import MultiHeadAttention
+from linrec.layers.dropout import Dropout
 from linrec.ops import State
 
 Norm = Literal["post", "pre"]
@@ -38,7 +39,7 @@ class Block(nn.Module):
         super().__init__()
         self.attention, self.feed_forward, self.norm = attention, feed_forward, norm
         self.attention_norm, self.feed_forward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, keep: Tensor) -> Tensor:
         return self._after(x, self.attention(self._before(x), keep))

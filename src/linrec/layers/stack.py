@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from linrec.layers.attention import MultiHeadAttention
 from linrec.layers.block import Block, FeedForward, Norm
+from linrec.layers.dropout import Dropout
 from linrec.ops import State
 
 
@@ -46,7 +47,7 @@ class Stack(nn.Module):
         super().__init__()
         self.position = nn.Embedding(shape.positions, shape.width)
         self.norm = nn.LayerNorm(shape.width)
-        self.dropout = nn.Dropout(shape.dropout)
+        self.dropout = Dropout(shape.dropout)
         self.blocks = nn.ModuleList(_block(shape) for _ in range(shape.layers))
         # post-norm blocks end in a norm already; a pre-norm stack leaves its sum unnormalised
         self.final_norm = nn.LayerNorm(shape.width) if shape.norm == "pre" else nn.Identity()

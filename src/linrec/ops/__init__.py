@@ -5,6 +5,7 @@ events; a padded event adds nothing anywhere and its own output is zero. decay: 
 head, for `linrec-decay` alone; without it nothing is forgotten.
 
 Sums and norms are taken in float32 (float64 for float64 inputs) whatever the inputs' precision.
+On the CPU compiled kernels compute most of it (`kernels` says which, `without_kernels` compares).
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linrec.ops import fused
 from linrec.ops.efficient import EfficientAttention
+from linrec.ops.fused import kernels, without_kernels
 from linrec.ops.linear_transformer import LinearTransformer
 from linrec.ops.linrec import LinRec
 from linrec.ops.linrec_decay import LinRecDecay
@@ -37,12 +40,14 @@ __all__ = [
     "find",
     "has_state",
     "initial_decay_logits",
+    "kernels",
     "resume",
     "running_mean",
     "start",
     "start_mean",
     "step",
     "takes_decay",
+    "without_kernels",
 ]
 
 MECHANISMS: dict[str, LinearMechanism | Softmax] = {
@@ -76,6 +81,8 @@ def attend(
     rate = _check_decay(mechanism, decay, q)
     if not q.shape[2]:
         return torch.zeros_like(v)
+    if fused.covers(mechanism, q, k, v):
+        return fused.attend(mechanism, q, k, v, keep, causal, rate)
     if isinstance(found, Softmax):
         out = found.attend(q, k, v, keep, causal, rate)
     else:

@@ -23,6 +23,11 @@ CHUNK = 64
 CHUNK_BY_FEATURE = 16
 
 
+def is_traced(*sizes: int) -> bool:
+    """Whether sizes are the symbols of a graph in the making, for which no value can be read."""
+    return any(isinstance(size, torch.SymInt) for size in sizes)
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
     """How the weight of an event fades: exp(rate * (tick_now - tick_then)).
@@ -45,9 +50,12 @@ class Past:
     def __init__(self, length: int, clock: Clock | None, like: Tensor) -> None:
         largest = CHUNK_BY_FEATURE if clock is not None and clock.by_feature else CHUNK
         self.length = length
-        self.chunks = max(1, ceil(length / largest))
-        # equal chunks waste fewer padded positions than full ones and a remainder
-        self.size = max(1, ceil(length / self.chunks))
+        if is_traced(length):  # nobody can say how many chunks there will be
+            self.chunks, self.size = 1, length
+        else:
+            self.chunks = max(1, ceil(length / largest))
+            # equal chunks waste fewer padded positions than full ones and a remainder
+            self.size = max(1, ceil(length / self.chunks))
         order = torch.arange(self.size, device=like.device, dtype=like.dtype)
         self.past = order[:, None] >= order  # [C, C]
         # how much the sums so far have faded at each position, how much each event will have faded
@@ -81,7 +89,8 @@ class Past:
     def _chunked_ticks(self, ticks: Tensor) -> Tensor:
         # the clock stands still where only chunking pads, so that nothing ages there
         missing = self.chunks * self.size - self.length
-        ticks = torch.cat([ticks, ticks[:, :, -1:].expand(-1, -1, missing, -1)], 2)
+        if missing:
+            ticks = torch.cat([ticks, ticks[:, :, -1:].expand(-1, -1, missing, -1)], 2)
         return self._cut(ticks)
 
     def chunked(self, x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import safetensors
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from linrec.backbones.saving import last_line, read_tensors
 from linrec.data.atomic import write_bytes
@@ -34,32 +36,32 @@ class Progress:
 
 
 def save(
-    folder: Path, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer
+    folder: Path, progress: Progress, model: nn.Module, optimizers: Sequence[Optimizer]
 ) -> None:
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-    for index, state in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+    for part, optimizer in zip(_parts(optimizers), optimizers, strict=True):
+        for index, state in optimizer.state_dict()["state"].items():
+            tensors |= {
+                f"{part}.{index}.{name}": torch.as_tensor(value) for name, value in state.items()
+            }
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     content = safetensors.torch.save(tensors, {"progress": json.dumps(asdict(progress))})
     write_bytes(folder / CHECKPOINT, content)
 
 
-def load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-    """Put model and optimizer back where they were; a run without a checkpoint starts afresh."""
+def load(folder: Path, model: nn.Module, optimizers: Sequence[Optimizer]) -> Progress:
+    """Put model and optimizers back where they were; a run without a checkpoint starts afresh."""
     path = folder / CHECKPOINT
     if not path.exists():
         return Progress()
     tensors = read_tensors(path)
     weights = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
-    state: dict[int, dict[str, Any]] = {}
-    for name, value in tensors.items():
-        if name.startswith("optimizer."):
-            _, index, key = name.split(".", 2)
-            state.setdefault(int(index), {})[key] = value
     try:
         model.load_state_dict(weights)
-        groups = optimizer.state_dict()["param_groups"]
-        optimizer.load_state_dict({"state": state, "param_groups": groups})
+        for part, optimizer in zip(_parts(optimizers), optimizers, strict=True):
+            groups = optimizer.state_dict()["param_groups"]
+            state = _state(tensors, f"{part}.")
+            optimizer.load_state_dict({"state": state, "param_groups": groups})
         return _progress(path)
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
@@ -76,3 +78,19 @@ def read_progress(folder: Path) -> Progress:
 def _progress(path: Path) -> Progress:
     with safetensors.safe_open(path, "pt") as file:
         return Progress(**json.loads((file.metadata() or {})["progress"]))
+
+
+def _parts(optimizers: Sequence[Optimizer]) -> list[str]:
+    """What each is called in the file; the first as when there was only one."""
+    return [f"optimizer{index or ''}" for index in range(len(optimizers))]
+
+
+def _state(tensors: dict[str, Tensor], prefix: str) -> dict[int, dict[str, Any]]:
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in tensors.items():
+        if name.startswith(prefix):
+            index, key = name.removeprefix(prefix).split(".", 1)
+            # SparseAdam counts its steps in an int, Adam in a tensor of floats
+            count = value.dim() == 0 and not value.is_floating_point()
+            state.setdefault(int(index), {})[key] = value.item() if count else value
+    return state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -17,6 +17,11 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+
+def is_own(item: Field[Any]) -> bool:
+    """Whether only some losses have this setting (`Loss.own_settings`)."""
+    return bool(item.metadata["own"])
 
 
 SEEDS = 2**63  # torch takes no more
@@ -33,7 +38,36 @@ class TrainingConfig:
     window: int = described(2048, "Events trained on at a stretch; longer histories are cut.")
     batch_tokens: int = described(4096, "Events in a batch, padding included.")
     seed: int = described(0, "The same seed gives the same model.")
+    loss: Literal["softmax", "sampled-softmax", "gbce"] = described(
+        "softmax", "Over the whole catalogue, or with negatives drawn from a large one."
+    )
+    negatives: int | None = described(
+        None,
+        "Items drawn for the targets to be told from (sampled-softmax, gbce).",
+        unset="2048, gbce 256",
+        own=True,
+    )
+    sampling_power: float | None = described(
+        None,
+        "How much oftener popular items are drawn: 0 not at all, 1 in proportion "
+        "(sampled-softmax).",
+        unset="0.5",
+        own=True,
+    )
+    calibration: float | None = described(
+        None,
+        "t of gSASRec: 0 is binary cross-entropy, 1 takes all overconfidence back (gbce).",
+        unset="0.75",
+        own=True,
+    )
+    sparse_items: bool | None = described(
+        None,
+        "Move only the items that a step meets (sampled-softmax, gbce).",
+        unset="no",
+        own=True,
+    )
     precision: Literal["float32", "bfloat16"] = described("float32", "Of the matrix products.")
+    compile: bool = described(False, "Train through torch.compile, which needs a C++ compiler.")
     device: str = described("auto", "cpu, cuda, mps or auto.")
 
     def __post_init__(self) -> None:
@@ -46,6 +80,27 @@ class TrainingConfig:
             raise InputError(f"weight_decay must be 0 or more, not {self.weight_decay}")
         if not 0 <= self.seed < SEEDS:
             raise InputError(f"seed must be at least 0 and below 2**63, not {self.seed}")
+        self._check_loss()
+
+    def _check_loss(self) -> None:
+        if self.negatives is not None and self.negatives < 1:
+            raise InputError(f"negatives must be at least 1, not {self.negatives}")
+        if self.sampling_power is not None and not 0 <= self.sampling_power <= 1:
+            raise InputError(f"sampling_power must be from 0 to 1, not {self.sampling_power}")
+        if self.calibration is not None and not 0 <= self.calibration <= 1:
+            raise InputError(f"calibration must be from 0 to 1, not {self.calibration}")
+        if self.sparse_items and self.weight_decay:
+            raise InputError(
+                "sparse_items leaves items alone that a step does not meet, weight_decay would "
+                "shrink them; leave one of the two out"
+            )
+
+    def completed(self) -> TrainingConfig:
+        """What was left open filled in by the loss; what it has no use for refused."""
+        from linrec.losses import own_settings_of  # here, to list the settings without torch
+
+        given = {item.name: getattr(self, item.name) for item in fields(self) if is_own(item)}
+        return replace(self, **own_settings_of(self.loss, given))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +125,12 @@ class RunConfig:
         for name, value in settings.items():
             merged[SETTINGS[name]][name] = value
         return parse(merged)
+
+    def completed(self) -> RunConfig:
+        """Nothing left open but what only the data can tell."""
+        from linrec.backbones.catalogue import completed  # here, to list the settings without torch
+
+        return replace(self, model=completed(self.model), training=self.training.completed())
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

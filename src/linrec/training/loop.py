@@ -10,11 +10,8 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
-import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from linrec.backbones import Backbone
@@ -34,20 +31,16 @@ from linrec.evaluation.metrics import means
 from linrec.evaluation.ranks import Progress as ToldUsers
 from linrec.evaluation.ranks import RankOptions, rank_targets
 from linrec.evaluation.scorer import model_scorer
-from linrec.losses import full_softmax
 from linrec.training import checkpoint
 from linrec.training.checkpoint import Progress
 from linrec.training.config import RunConfig
 from linrec.training.history import write_history
 from linrec.training.interrupt import CtrlC
+from linrec.training.step import Step
 from linrec.training.watch import Watch
-from linrec.types import InputError, SequenceBatch
+from linrec.types import PAD, InputError, SequenceBatch
 
 CHECKPOINT_SECONDS = 300.0
-PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
-    "float32": "32-true",
-    "bfloat16": "bf16-mixed",
-}
 
 
 @dataclass(frozen=True)
@@ -73,14 +66,8 @@ class Trainer:
         self, model: Backbone, store: SequenceStore, split: Split, config: RunConfig, watch: Watch
     ) -> None:
         self.store, self.split, self.config, self.watch = store, split, config, watch
-        self.fabric = make_fabric(config)
-        training = config.training
-        optimizer = torch.optim.Adam(
-            model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay,
-            fused=True,
-        )  # fmt: skip
         self.model = model
-        self.module, self.optimizer = self.fabric.setup(model, optimizer)
+        self.step = Step(model, config, split.popularity(store.n_items))
         self.best_weights = _copy(model)
         self.ctrl_c = CtrlC()
 
@@ -88,7 +75,7 @@ class Trainer:
         """Train to early stopping, the last epoch or Ctrl-C; then load the best weights."""
         progress = Progress()
         if folder is not None and resume:
-            progress = checkpoint.load(folder, self.model, self.optimizer)
+            progress = checkpoint.load(folder, self.model, self.step.optimizers)
         interrupted = False
         try:
             with self.ctrl_c:
@@ -118,7 +105,7 @@ class Trainer:
         self.watch.begin(
             progress.epoch + 1, self.config.training.epochs, batches.n_targets, progress.targets
         )
-        self.module.train()
+        self.step.module.train()
         began = saved = time.monotonic()
         before = progress.seconds
         for index in range(progress.step, len(batches)):
@@ -130,22 +117,15 @@ class Trainer:
             )  # fmt: skip
             self.watch.step(loss, targets)
             if folder is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                checkpoint.save(folder, progress, self.model, self.optimizer)
+                checkpoint.save(folder, progress, self.model, self.step.optimizers)
                 saved = time.monotonic()
         self._close_epoch(progress, folder)
 
     def _step(self, batch: SequenceBatch, epoch: int, index: int) -> tuple[float, int]:
-        torch.manual_seed(step_seed(self.config.training.seed, epoch, index))
-        items, keep, targets = (self.fabric.to_device(part) for part in batch)
-        hidden = self.module(items, keep)
-        loss = full_softmax(hidden, self.model.item_vectors(), targets, self.model.item_bias())
-        value = loss.item()
-        if not np.isfinite(value):
-            raise DivergedError(epoch + 1, value)
-        self.optimizer.zero_grad()
-        self.fabric.backward(loss)
-        self.optimizer.step()
-        return value, int((batch.targets != 0).sum())
+        loss = self.step(batch, step_seed(self.config.training.seed, epoch, index))
+        if not np.isfinite(loss):
+            raise DivergedError(epoch + 1, loss)
+        return loss, int((batch.targets != PAD).sum())
 
     def _close_epoch(self, progress: Progress, folder: Path | None) -> None:
         began = time.monotonic()
@@ -166,7 +146,7 @@ class Trainer:
         if folder is not None:
             if better:
                 self._replace_weights(folder)
-            checkpoint.save(folder, progress, self.model, self.optimizer)
+            checkpoint.save(folder, progress, self.model, self.step.optimizers)
             write_history(folder, progress.history)
         self.watch.end(row, best=better)
 
@@ -182,7 +162,7 @@ class Trainer:
         if progress.best_epoch == 0:
             self.best_weights = _copy(self.model)
         if folder is not None:
-            checkpoint.save(folder, progress, self.model, self.optimizer)
+            checkpoint.save(folder, progress, self.model, self.step.optimizers)
             if progress.best_epoch == 0:
                 self._replace_weights(folder)
 
@@ -195,19 +175,6 @@ class Trainer:
             self.best_weights = read_tensors(folder / WEIGHTS)
         self.model.load_state_dict(self.best_weights)
         self.model.eval()
-
-
-def make_fabric(config: RunConfig) -> Fabric:
-    training = config.training
-    try:
-        return Fabric(
-            accelerator=training.device, devices=1, precision=PRECISIONS[training.precision]
-        )
-    except (RuntimeError, ValueError) as error:
-        raise InputError(
-            f"device {training.device!r} cannot be used ({str(error).splitlines()[0]}); "
-            "try --device cpu or --device auto"
-        ) from None
 
 
 def epoch_batches(model: Backbone, split: Split, config: RunConfig, epoch: int) -> TrainingBatches:

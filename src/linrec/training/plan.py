@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from linrec.backbones.catalogue import completed, find
+from linrec.backbones.catalogue import find
 from linrec.backbones.saving import (
     CONFIG,
     Catalogue,
@@ -36,7 +36,8 @@ class Plan:
     @classmethod
     def of(cls, asked: RunConfig, store: SequenceStore, say: Callable[[str], None]) -> Plan:
         """What was left open follows from the backbone and the data."""
-        model = completed(asked.model)
+        config = asked.completed()
+        model = config.model
         fields: tuple[Field, ...] = ()
         if find(model.backbone).reads_features:
             names = None if model.features is None else tuple(model.features)
@@ -49,7 +50,7 @@ class Plan:
                     "adds some"
                 )
         features = ItemFeatures.of(store.item_table, fields)
-        return cls(replace(asked, model=model), store, features)
+        return cls(replace(config, model=model), store, features)
 
     @property
     def description(self) -> RunDescription:
@@ -90,8 +91,8 @@ class Plan:
     def _check_same_settings(self, folder: Path, before: RunConfig) -> None:
         for part in ("model", "training"):
             old, new = before.as_dict()[part], self.config.as_dict()[part]
-            for name in old.keys() - MAY_CHANGE:
-                if old[name] != new[name]:
+            for name in old:
+                if name not in MAY_CHANGE and old[name] != new[name]:
                     raise InputError(
                         f"{folder} was begun with other settings than these: {name} was "
                         f"{_shown(old[name])} and now is {_shown(new[name])}; only "

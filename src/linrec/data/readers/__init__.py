@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 from linrec.data.readers.delimited import CSV, TSV
@@ -9,17 +10,19 @@ from linrec.data.readers.format import Format, Scan
 from linrec.data.readers.gowalla import GOWALLA
 from linrec.data.readers.jsonlines import JSONLINES
 from linrec.data.readers.movielens import MOVIELENS
+from linrec.data.readers.movielens_100k import MOVIELENS_100K
 from linrec.data.readers.parquet import PARQUET
 from linrec.data.readers.recbole import ATOMIC
 from linrec.data.textfiles import bare_name, first_line
 from linrec.types import InputError
 
 READERS: dict[str, Format] = {
-    form.name: form for form in (CSV, TSV, JSONLINES, PARQUET, ATOMIC, MOVIELENS, GOWALLA)
+    form.name: form
+    for form in (CSV, TSV, JSONLINES, PARQUET, ATOMIC, MOVIELENS, MOVIELENS_100K, GOWALLA)
 }
 
 # from the most telling first line to the least
-_BY_CONTENT = (PARQUET, JSONLINES, MOVIELENS, GOWALLA, ATOMIC, TSV, CSV)
+_BY_CONTENT = (PARQUET, JSONLINES, MOVIELENS, MOVIELENS_100K, GOWALLA, ATOMIC, TSV, CSV)
 
 __all__ = ["READERS", "Format", "Scan", "format_by_name", "format_by_suffix", "format_of"]
 
@@ -32,7 +35,9 @@ def format_by_name(name: str) -> Format:
 
 def format_by_suffix(path: Path) -> Format | None:
     name = bare_name(path)
-    return next((form for form in READERS.values() if name.endswith(form.suffixes)), None)
+    forms = READERS.values()
+    named = (form for form in forms if name in form.names)
+    return next(chain(named, (form for form in forms if name.endswith(form.suffixes))), None)
 
 
 def format_of(path: Path, name: str | None = None) -> Format:

@@ -33,6 +33,7 @@ class Format:
     scan: Callable[[Path], Scan]
     recognises: Callable[[str], bool]  # the first line, where the file name does not tell
     lines_before: int | None = None  # before the first row; None where rows are not lines
+    names: tuple[str, ...] = ()  # whole file names, where a suffix alone would mislead
     in_folder: str = "*"  # which files of a folder hold events, where others share the suffix
     items_beside: Callable[[Path], Path | None] = _no_items
 

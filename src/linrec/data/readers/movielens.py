@@ -23,7 +23,7 @@ def scan_movielens(path: Path) -> Scan:
             _fields(scan_text(path, _ABSENT, header=False).frame, RATINGS), loose=frozenset(RATINGS)
         )
     if fields == len(MOVIES):
-        return Scan(_describe(_fields(_latin_lines(path), MOVIES)), loose=frozenset(("movie_id",)))
+        return Scan(describe(_fields(latin_lines(path), MOVIES)), loose=frozenset(("movie_id",)))
     raise InputError(
         f"{path}: the first line has {fields} fields between `::`, where ratings have "
         f"{len(RATINGS)} and movies {len(MOVIES)}; set --format if it is another kind of file"
@@ -36,14 +36,14 @@ def _fields(lines: pl.LazyFrame, names: tuple[str, ...]) -> pl.LazyFrame:
     return lines.select(parts.alias("fields")).unnest("fields")
 
 
-def _latin_lines(path: Path) -> pl.LazyFrame:
+def latin_lines(path: Path) -> pl.LazyFrame:
     """Lines in the encoding of the titles; only the movies, a small file, need it."""
     with open_bytes(path) as file:
         lines = file.read().decode("latin-1").replace("\r\n", "\n").removesuffix("\n").split("\n")
     return pl.LazyFrame({"line": lines}, schema={"line": pl.String})
 
 
-def _describe(movies: pl.LazyFrame) -> pl.LazyFrame:
+def describe(movies: pl.LazyFrame) -> pl.LazyFrame:
     """Take the year out of "Name (1995)" and the genres apart."""
     title = pl.col("title")
     return movies.select(

@@ -1,0 +1,134 @@
+"""Time and memory of a training step by each loss, over the size of the catalogue.
+
+    .venv/bin/python -m benchmarks.losses                                    # all, half an hour
+    .venv/bin/python -m benchmarks.losses --items 3416 --targets 400 --repeats 1
+
+SASRec with linrec-decay in the paper's size, windows of 200: forward, loss, backward, Adam. Losses
+take turns within one process; memory is how far steps raise a fresh process that has the model and
+its moments already. `plain` is the softmax as one writes it first, with all scores at once, where
+that fits. Run it while nothing else runs. Writes results/benchmarks/losses.json and the table of
+docs/training.md.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.measuring import (
+    ITEMS,
+    alone,
+    arguments,
+    between,
+    peak_mib,
+    seconds_of,
+    training_step,
+    write,
+)
+from benchmarks.surroundings import ROOT
+from linrec.losses import LOSSES, Candidates, Loss
+
+WINDOW = 200
+OUT, PAGE = ROOT / "results/benchmarks/losses.json", ROOT / "docs" / "training.md"
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {"loss": "softmax"},
+    "softmax": {"loss": "softmax"},
+    "sampled-softmax": {"loss": "sampled-softmax"},
+    "sampled-softmax, sparse": {"loss": "sampled-softmax", "sparse_items": True},
+    "gbce": {"loss": "gbce"},
+    "gbce, sparse": {"loss": "gbce", "sparse_items": True},
+}
+PLAIN_SCORES = 2**28  # 1 GB of scores, and three times that while they are used
+
+
+class Plain(Loss):
+    def __call__(self, hidden: Tensor, targets: Tensor, candidates: Candidates) -> Tensor:
+        return F.cross_entropy(hidden @ candidates.vectors[1:].T, targets - 1)
+
+
+def main() -> None:
+    parser = arguments(__doc__, OUT)
+    parser.add_argument("--items", type=int, nargs="+", default=[ITEMS, 200_000, 1_000_000])
+    parser.add_argument("--memory-of", choices=WAYS, help="this one alone; used by the benchmark")
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    if asked.memory_of:
+        print(json.dumps({"mib": memory(asked.memory_of, asked.items[0], asked.targets)}))
+        return
+    rows = []
+    for n_items in asked.items:
+        found = compared(n_items, asked.targets, asked.repeats, asked.threads)
+        print(*found, sep="\n")
+        rows += found
+    write(asked.out, {"threads": asked.threads, "targets": asked.targets, "rows": rows})
+    if asked.out == OUT:
+        PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
+
+
+def compared(n_items: int, targets: int, repeats: int, threads: int) -> list[dict[str, Any]]:
+    ways = [way for way in WAYS if way != "plain" or n_items * targets <= PLAIN_SCORES]
+    best = dict.fromkeys(ways, float("inf"))
+    for _ in range(repeats):
+        for way in ways:
+            step = step_of(way, n_items, targets)
+            step()  # makes the moments of Adam
+            best[way] = min(best[way], seconds_of(step))
+            del step
+            gc.collect()  # of a million items a model with its moments is gigabytes
+    return [
+        {
+            "items": n_items,
+            "loss": way,
+            "ms": round(1e3 * best[way], 1),
+            "times_softmax": round(best["softmax"] / best[way], 2),
+            "mib": alone(
+                "benchmarks.losses", memory_of=way, items=n_items, targets=targets, threads=threads
+            )["mib"],
+        }
+        for way in ways
+    ]
+
+
+def step_of(way: str, n_items: int, targets: int) -> Callable[[], None]:
+    usual = LOSSES["softmax"]
+    try:
+        if way == "plain":
+            LOSSES["softmax"] = Plain
+        return training_step(WINDOW, n_items, targets=targets, **WAYS[way])
+    finally:
+        LOSSES["softmax"] = usual
+
+
+def memory(way: str, n_items: int, targets: int) -> float:
+    """What steps need beside the weights and the moments, which every way has, in MiB."""
+    step = step_of(way, n_items, targets)
+    before = peak_mib()
+    step()
+    step()
+    moments = 2 * 4 * 128 * n_items / 2**20
+    return round(peak_mib() - before - moments, 1)
+
+
+def rendered(page: str) -> str:
+    """docs/training.md with the table between its markers made anew."""
+    return between(page, "losses", table(json.loads(OUT.read_text("utf-8"))["rows"]))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = ["| items | loss | step | x as fast as `softmax` | memory |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row['items']:,} | {row['loss']} | {row['ms']:,.0f} ms | {row['times_softmax']} | "
+        f"{row['mib']:,.0f} MiB |"
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""linrec's SASRec with the attention that the task names, by its own training and evaluation."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+from benchmarks.peers.common import Clock, Task, begin, finish, timed, trained
+from linrec.backbones import Backbone, ModelConfig, build
+from linrec.backbones.catalogue import completed
+from linrec.data.item_features import ItemFeatures
+from linrec.data.prepare import prepare
+from linrec.data.splits import Split, leave_one_out
+from linrec.data.store import SequenceStore
+from linrec.evaluation import RankOptions, rank_targets
+from linrec.evaluation.metrics import means
+from linrec.evaluation.scorer import model_scorer
+from linrec.training.config import RunConfig, TrainingConfig
+from linrec.training.loop import Trainer
+from linrec.training.watch import Watch
+
+
+class Enough(Exception):  # noqa: N818 - nothing is wrong
+    """The training was long enough."""
+
+
+class Timekeeper(Watch):
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def step(self, loss: float, targets: int) -> None:
+        del loss
+        if self.clock.step(targets):
+            raise Enough
+
+    def validate(self, done: int, total: int) -> None:  # noqa: ARG002
+        raise Enough  # no peer's figure holds a validation
+
+
+def main() -> None:
+    task = begin()
+    with tempfile.TemporaryDirectory() as folder:
+        seconds, store = timed(lambda: prepare(task.inter, f"{folder}/data"))
+        split = leave_one_out(store.sequences())
+        config = run_config(task)
+        model = build(config.model, ItemFeatures.ids(store.n_items))
+        found: dict[str, Any] = {"version": f"linrec {version('linrec')}", "setup_seconds": seconds}
+        if task.seconds:
+            clock = Clock(task)
+            try:
+                Trainer(model, store, split, config, Timekeeper(clock)).run()
+            except Enough:
+                found |= trained(clock)
+        for protocol, name in (("full", "eval"), ("pop100", "pop100"), ("uni100", "uni100")):
+            job = partial(evaluated, model, store, split, task, protocol)
+            seconds, metrics = timed(job)
+            found[f"{name}_seconds"] = seconds
+            found.setdefault("metrics", metrics)
+        finish(found | {"users": len(split.test)})
+
+
+def run_config(task: Task) -> RunConfig:
+    model = completed(
+        ModelConfig(
+            attention=task.variant, width=task.width, heads=task.heads, layers=task.layers,
+            inner=task.inner, dropout=task.dropout, positions=task.length, max_length=task.length,
+        )
+    )  # fmt: skip
+    return RunConfig(model=model, training=TrainingConfig(batch_tokens=task.batch, device="cpu"))
+
+
+def evaluated(
+    model: Backbone, store: SequenceStore, split: Split, task: Task, protocol: str
+) -> dict[str, float]:
+    """Full ranking with seen items hidden, or the sampled protocols; negatives drawn anew."""
+    options = RankOptions(reads=task.length)
+    ranking = rank_targets(model_scorer(model), store, split.test, protocol, options)
+    found = means(ranking.ranks, (task.k,))
+    return {name: value for name, value in found.items() if name != "mrr"}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""docs/peers-speed.md from the results: the table between its markers, and the plot."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from benchmarks.results import OUT_FOLDER, between
+from benchmarks.surroundings import ROOT
+
+PAGE = ROOT / "docs" / "peers-speed.md"
+PLOT = ROOT / "docs" / "img" / "peers-speed.png"
+TITLES = {
+    "recbole": "RecBole, SASRec",
+    "recbole-linrec": "RecBole, SASRec + the authors' LinRec layer",
+    "rectools": "RecTools, SASRec (softmax loss)",
+    "replay": "RePlay, SASRec",
+    "softmax": "linrec, `softmax`",
+    "linrec": "linrec, `linrec`",
+    "linrec-decay": "linrec, `linrec-decay`",
+}
+# figure -> its column; each is told with how many times ours it is
+FIGURES = {
+    "seconds_a_million": "s per million targets",
+    "train_peak_mb": "peak of training, MB",
+    "eval_seconds": "evaluation, s",
+    "setup_seconds": "building the dataset, s",
+}
+
+
+def with_ratios(found: dict[str, dict[str, Any]], ours: str) -> list[dict[str, Any]]:
+    """Rows with every figure as a multiple of ours, where ours was measured too."""
+    own = found.get(ours, {})
+    return [
+        {"name": name}
+        | {key: _rounded(value) for key, value in row.items()}
+        | {f"{key}_ratio": _rounded(row[key] / own[key]) for key in FIGURES if key in row and own}
+        for name, row in found.items()
+    ]
+
+
+def table(outcome: dict[str, Any]) -> str:
+    shown = {key: title for key, title in FIGURES.items() if any(key in r for r in outcome["rows"])}
+    lines = [f"| | version | {' | '.join(shown.values())} |", "|---" * (2 + len(shown)) + "|"]
+    for row in outcome["rows"]:
+        cells = [_cell(row, key) for key in shown]
+        lines.append(f"| {TITLES[row['name']]} | {row['version']} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", _caption(outcome)]) + "\n"
+
+
+def sentence(name: str, found: dict[str, Any]) -> str:
+    told = [f"{title} {found[key]:,.1f}" for key, title in FIGURES.items() if key in found]
+    return f"{name:<16} {',  '.join(told)}"
+
+
+def prepare_table(outcome: dict[str, Any]) -> str:
+    titles = ("events", "ids", "seconds", "events a second", "peak, MB", "bytes an event", "where")
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for row in outcome["rows"]:
+        ids = "strings" if row["text_ids"] else "integers"
+        where = f"{row['threads']} threads of {row['machine']}, {row['date']}"
+        lines.append(
+            f"| {row['events']:,} | {ids} | {row['seconds']:,.0f} | {row['events_a_second']:,} "
+            f"| {row['peak_mb']:,} | {row['peak_bytes_an_event']} | {where} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def with_plot(outcome: dict[str, Any]) -> str:
+    picture = PLOT.relative_to(PAGE.parent)
+    return table(outcome) + f"\n![The same as bars on a logarithmic axis]({picture})\n"
+
+
+TABLES = {"peers-ml-1m": with_plot, "peers-gowalla": table, "prepare": prepare_table}
+
+
+def rendered(page: str) -> str:
+    """The page with the tables of all results that there are."""
+    for name, make in TABLES.items():
+        place = OUT_FOLDER / f"{name}.json"
+        if place.is_file():
+            page = between(page, name, make(json.loads(place.read_text("utf-8"))))
+    return page
+
+
+def write() -> None:
+    page = rendered(PAGE.read_text("utf-8"))
+    training = OUT_FOLDER / "peers-ml-1m.json"
+    if training.is_file():
+        plot(json.loads(training.read_text("utf-8"))["rows"])
+    PAGE.write_text(page, "utf-8")
+
+
+def plot(rows: list[dict[str, Any]]) -> None:
+    """Bars on a logarithmic axis: a factor is a length."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import NullFormatter
+
+    keys = [key for key in FIGURES if any(key in row for row in rows)]
+    size = (3 + 2.6 * len(keys), 1 + 0.32 * len(rows))
+    figure, panels = plt.subplots(1, len(keys), figsize=size, sharey=True, squeeze=False)
+    names = [TITLES[row["name"]].replace("`", "") for row in rows]
+    colours = ["C0" if name.startswith("linrec") else "0.6" for name in names]
+    for panel, key in zip(panels[0], keys, strict=True):
+        values = [row.get(key, float("nan")) for row in rows]
+        known = [row[key] for row in rows if key in row]
+        bars = panel.barh(names, values, color=colours)
+        labels = [_short(row[key]) if key in row else "" for row in rows]
+        panel.bar_label(bars, labels=labels, padding=2, fontsize=8)
+        panel.set(xscale="log", xlabel=FIGURES[key], xlim=(min(known) / 3, max(known) * 12))
+        panel.xaxis.set_minor_formatter(NullFormatter())
+    panels[0][0].invert_yaxis()  # as in the table
+    PLOT.parent.mkdir(parents=True, exist_ok=True)
+    figure.tight_layout()
+    figure.savefig(PLOT, dpi=120, metadata={"Software": None})
+    plt.close(figure)
+
+
+def _cell(row: dict[str, Any], key: str) -> str:
+    if key not in row:
+        return "-"
+    value = _short(row[key])
+    ratio = row.get(f"{key}_ratio")
+    return value if ratio is None else f"{value} ({_times(ratio)})"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f} x" if ratio >= 10 else f"{ratio:.2g} x"
+
+
+def _caption(outcome: dict[str, Any]) -> str:
+    data, shape = outcome["dataset"], outcome["shape"]
+    return (
+        f"{data['name']}: {data['users']:,} users, {data['items']:,} items, {data['events']:,} "
+        f"events. N = {shape['length']}, d = {shape['width']}, h = {shape['heads']}, "
+        f"L = {shape['layers']}, inner {shape['inner']}; {outcome['threads']} threads of "
+        f"{outcome['machine']}, {outcome['date']}, commit {outcome['commit']}: "
+        f"`{outcome['command'].strip()}`."
+    )
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value

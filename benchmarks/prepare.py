@@ -1,0 +1,147 @@
+"""How many events a second `linrec prepare` takes in, and the memory it needs for them.
+
+    python -m benchmarks.prepare --events 100_000_000    # 100 M events; 5 GB of disk, some minutes
+    python -m benchmarks.prepare --text-ids              # 10 M events, ids as strings
+
+The log is drawn by a seed: Parquet in several row groups, items by Zipf's law, lognormal users,
+and times in no order at all, which no real log is so unkind to have. `prepare` runs in a process of
+its own, whose peak is taken. Writes results/benchmarks/prepare.json, where a run replaces the row
+of the same size, and docs/peers-speed.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from benchmarks.peers import page
+from benchmarks.results import OUT_FOLDER, with_row
+from benchmarks.surroundings import ROOT, surroundings
+
+OUT = OUT_FOLDER / "prepare.json"
+CHUNK = 4_000_000
+FIRST, SPAN = 1_600_000_000, 4 * 365 * 86_400  # seconds since 1970
+
+_PREPARE = """
+import json, sys, time
+from benchmarks.memory import peak_mb
+from linrec.data.prepare import prepare
+before, began = peak_mb(), time.perf_counter()
+store = prepare(sys.argv[1], sys.argv[2])
+print(json.dumps({
+    "seconds": time.perf_counter() - began,
+    "cpu_seconds": time.process_time(),
+    "peak_mb": peak_mb(),
+    "mb_before": before,
+    "users": store.n_users, "items": store.n_items, "events": store.n_events,
+}))
+"""
+
+
+def main() -> None:
+    asked = _arguments()
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+        log = Path(folder) / "events.parquet"
+        began = time.perf_counter()
+        generate(log, asked)
+        print(f"drew {asked.events:,} events in {time.perf_counter() - began:.0f} s", flush=True)
+        row = measured(log, Path(folder) / "data") | {"text_ids": asked.text_ids}
+    print(sentence(row))
+    same = ("events", "text_ids")
+    with_row(asked.out, "python -m benchmarks.prepare", row | surroundings(), same)
+    if asked.out == OUT:
+        page.write()
+
+
+def measured(log: Path, out: Path) -> dict[str, Any]:
+    command = [sys.executable, "-c", _PREPARE, str(log), str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"prepare failed:\n{done.stderr[-3000:]}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {
+        "events": found["events"],
+        "users": found["users"],
+        "items": found["items"],
+        "parquet_mb": round(log.stat().st_size / 1e6, 1),
+        "seconds": round(found["seconds"], 2),
+        "cpu_seconds": round(found["cpu_seconds"], 2),
+        "events_a_second": round(found["events"] / found["seconds"]),
+        "peak_mb": round(found["peak_mb"]),
+        "peak_bytes_an_event": round(
+            (found["peak_mb"] - found["mb_before"]) * 2**20 / found["events"], 1
+        ),
+    }
+
+
+def sentence(row: dict[str, Any]) -> str:
+    return (
+        f"{row['events']:,} events of {row['users']:,} users and {row['items']:,} items:"
+        f" {row['seconds']} s, {row['events_a_second']:,} events/s, peak {row['peak_mb']:,} MB"
+        f" ({row['peak_bytes_an_event']} bytes an event)"
+    )
+
+
+def generate(path: Path, asked: argparse.Namespace) -> None:
+    """Write the log a chunk at a time, so that drawing it needs no more memory than reading it."""
+    rng = np.random.default_rng(asked.seed)
+    users = _ends(rng.lognormal(0.0, 1.0, asked.users))
+    items = _ends(1.0 / np.arange(1, asked.items + 1))
+    kinds = pa.string() if asked.text_ids else pa.uint32()
+    schema = pa.schema([("user", kinds), ("item", kinds), ("timestamp", pa.int64())])
+    with pq.ParquetWriter(path, schema) as writer:
+        for start in range(0, asked.events, CHUNK):
+            count = min(CHUNK, asked.events - start)
+            columns = {
+                "user": _ids(_drawn(users, count, rng), "user", asked.text_ids),
+                "item": _ids(_drawn(items, count, rng), "item", asked.text_ids),
+                "timestamp": pa.array(FIRST + rng.integers(0, SPAN, count)),
+            }
+            writer.write_table(pa.table(columns, schema=schema), row_group_size=1_000_000)
+
+
+def _ends(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    cumulated = np.cumsum(weights)
+    return cumulated / cumulated[-1]
+
+
+def _drawn(ends: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.uint32]:
+    # sorted numbers walk through the ends once; the permutation makes the order random again
+    found = np.searchsorted(ends, np.sort(rng.random(count)), side="right").astype(np.uint32)
+    return rng.permutation(np.minimum(found, len(ends) - 1))
+
+
+def _ids(numbers: NDArray[np.uint32], role: str, text: bool) -> pa.Array:
+    if not text:
+        return pa.array(numbers)
+    return pc.binary_join_element_wise(role, pc.cast(pa.array(numbers), pa.string()), "-")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--events", type=int, default=10_000_000)
+    parser.add_argument("--users", type=int, default=1_000_000)
+    parser.add_argument("--items", type=int, default=1_000_000)
+    parser.add_argument("--text-ids", action="store_true", help="strings in place of integers")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="where to put the log; else the usual place")
+    parser.add_argument("--out", type=Path, default=OUT)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+"""Load and latency of `linrec serve`, and what an approximate index finds.
+
+    python -m benchmarks.serving
+
+Starts servers of their own on loopback and a load generator in another process. Models have the
+default size and weights that were drawn, not learned: neither changes what an answer costs. Three
+parts: requests a second and latency at several numbers of connections; latency against the length
+of the history, with a state that is advanced and with a model that re-encodes (the same one trained
+on last-position, which reads both ways), lengths in turns; recall of the index against exact lists.
+Run it while nothing else runs. Writes results/benchmarks/serving.json and serving.png, and the
+tables of docs/serving.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.surroundings import ROOT, surroundings
+from linrec.data.prepare import prepare
+from linrec.data.store import SequenceStore
+from linrec.serving import Engine, EngineSettings, open_store
+from linrec.serving.model import ServedModel
+from linrec.serving.stores import Change, Event
+from tests.serving.cases import make_run
+from tests.serving.serving_process import ServeProcess
+
+OUT, PAGE = ROOT / "results/benchmarks/serving.json", ROOT / "docs" / "serving.md"
+BEGIN, END = "<!-- figures -->\n", "<!-- /figures -->"
+SIZE: dict[str, Any] = {"width": 128, "heads": 8, "layers": 2, "inner": 256, "positions": 256}
+SOME_ITEMS = 2_000  # that a user returns to, so that there is always something new to recommend
+KEEP = 1_000_000  # no event is dropped while measuring
+WAYS = {"state": {}, "re-encode": {"objective": "last-position"}}
+
+
+def main() -> None:
+    asked = _arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder)
+        outcome: dict[str, Any] = {
+            "command": "python -m benchmarks.serving " + " ".join(sys.argv[1:]),
+            **surroundings(),
+            "items": asked.items,
+            "threads": asked.threads,
+            "load": load(base, asked),
+            "history": history(base, asked),
+            "ann": ann(base, asked),
+        }
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    asked.out.write_text(json.dumps(outcome, indent=1) + "\n")
+    plot(outcome["history"], asked.out.with_suffix(".png"))
+    print(f"wrote {asked.out}")
+    print(tables(outcome))
+    if asked.out == OUT:
+        PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
+
+
+def catalogue(items: int) -> SequenceStore:
+    """Every item once for each of two users, which is enough to have a catalogue."""
+    names = [f"item-{number}" for number in range(items)]
+    return prepare(pl.DataFrame({"user": ["a"] * items + ["b"] * items, "item": names * 2,
+                                 "time": range(2 * items)}))  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------ serving
+
+
+@contextmanager
+def served(run: Path, place: str, threads: int) -> Iterator[int]:
+    """`linrec serve`; yields its port."""
+    options = ["--threads", str(threads), "--keep-events", str(KEEP), "--timeout", "600"]
+    server = ServeProcess(run, place, *options)
+    url = server.start()
+    try:
+        yield int(url.rsplit(":", 1)[1])
+    finally:
+        server.end()
+
+
+def generated(plan: dict[str, Any]) -> dict[str, Any]:
+    """Run the generator; a failed request would make its figures worthless."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.serving_load"], input=json.dumps(plan),
+        cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"the load generator failed:\n{done.stderr[-3000:]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    if found["failed"]:
+        raise SystemExit(f"{found['failed']} requests failed")
+    return found
+
+
+def event(user: str, item: str) -> tuple[str, dict[str, Any]]:
+    return "/v1/events", {"user": user, "events": [{"item": item, "id": "{n}"}]}
+
+
+def wish(user: str) -> tuple[str, dict[str, Any]]:
+    return "/v1/recommendations", {"user": user, "k": 10}
+
+
+def load(base: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """Many users with a hundred events each."""
+    run, place = make_run(base / "load", catalogue(asked.items), **SIZE), str(base / "load.sqlite")
+    fill(run, place, {f"user-{n}": 100 for n in range(asked.users)}, asked)
+    names = [f"user-{n}" for n in range(asked.users)]
+    kinds = {
+        "events": [event(name, f"item-{at % asked.items}") for at, name in enumerate(names)],
+        "recommendations": [wish(name) for name in names],
+    }
+    rows = []
+    with served(run, place, asked.threads) as port:
+        for connections in asked.connections:
+            for kind, requests in kinds.items():
+                plan = {
+                    "port": port, "connections": connections, "seconds": asked.seconds,
+                    "most": 10**9, "requests": requests, "first": len(rows) * 10**8,
+                }  # fmt: skip
+                found = generated(plan)
+                row = {"kind": kind, "connections": connections} | found["all"]
+                rows.append(row | {"a_second": round(row["requests"] / found["seconds"], 1)})
+                print(rows[-1])
+    return rows
+
+
+def fill(run: Path, place: str, users: dict[str, int], asked: argparse.Namespace) -> None:
+    """Users with so many events, and their states up to date."""
+    store, rng = open_store(place), np.random.default_rng(0)
+    most = min(SOME_ITEMS, asked.items // 2)
+    for user, count in users.items():
+        items = rng.integers(0, most, count).tolist()
+        events = [Event(f"item-{item}", float(at)) for at, item in enumerate(items)]
+        store.commit([Change(user, None, events, None, KEEP)])
+    engine = Engine(run, store, EngineSettings(keep_events=KEEP))
+    for user in users:
+        engine.recommend(user)
+    engine.close()
+
+
+def history(base: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for way, settings in WAYS.items():
+        run = make_run(base / way, catalogue(asked.items), **SIZE, **settings)
+        place = str(base / f"{way}.sqlite")
+        fill(run, place, {f"long-{length}": length for length in asked.lengths}, asked)
+        requests = [
+            make for length in asked.lengths
+            for make in (event(f"long-{length}", "item-1"), wish(f"long-{length}"))
+        ]  # fmt: skip
+        with served(run, place, asked.threads) as port:
+            plan = {"port": port, "connections": 1, "seconds": asked.history_seconds,
+                    "most": asked.repeats * len(requests), "requests": requests}  # fmt: skip
+            each = generated(plan)["each"]
+        for at, length in enumerate(asked.lengths):
+            for kind, found in zip(("events", "recommendations"), each[2 * at :], strict=False):
+                rows.append({"way": way, "kind": kind, "length": length} | found)
+                print(rows[-1])
+    return rows
+
+
+# -------------------------------------------------------------------------------------- approximate
+
+
+def ann(base: Path, asked: argparse.Namespace) -> dict[str, Any]:
+    """Recall of the ten best against exact lists, and what a list costs either way."""
+    run = asked.ann_run or make_run(base / "ann", catalogue(asked.ann_items), **SIZE)
+    rng = np.random.default_rng(0)
+    items = ServedModel(run).ids
+    histories = [list(rng.choice(items, 50)) for _ in range(asked.ann_users)]
+    lists, times = [], []
+    for settings in (EngineSettings(), EngineSettings(ann_from=1)):
+        engine = Engine(run, open_store("memory"), settings)
+        for number, past in enumerate(histories):
+            engine.store.commit([
+                Change(str(number), None, [Event(str(i), 0.0) for i in past], None, KEEP)
+            ])  # fmt: skip
+            engine.recommend(str(number))
+        begin = perf_counter()
+        found = [engine.recommend(str(number)).items for number in range(len(histories))]
+        times.append((perf_counter() - begin) / len(histories) * 1000)
+        lists.append([{item.item for item in best} for best in found])
+        engine.close()
+    hits = sum(len(exact & near) for exact, near in zip(*lists, strict=True))
+    return {
+        "items": len(items),
+        "vectors": "drawn" if asked.ann_run is None else asked.ann_run.name,
+        "recall_at_10": round(hits / sum(len(exact) for exact in lists[0]), 4),
+        "exact_ms": round(times[0], 3),
+        "ann_ms": round(times[1], 3),
+    }
+
+
+# -------------------------------------------------------------------------------------- the figures
+
+
+def rendered(page: str) -> str:
+    """docs/serving.md with the figures between its markers made anew."""
+    before, rest = page.split(BEGIN)
+    return before + BEGIN + tables(json.loads(OUT.read_text("utf-8"))) + END + rest.split(END)[1]
+
+
+def tables(outcome: dict[str, Any]) -> str:
+    where = (
+        f"`{outcome['command'].strip()}`, {outcome['date']}, {outcome['machine']}, "
+        f"{outcome['threads']} thread(s), {outcome['items']:,} items, commit {outcome['commit']}."
+    )
+    lines = [where, "", "| requests | connections | a second | p50 ms | p99 ms |", "|" + "---|" * 5]
+    lines += [
+        f"| {row['kind']} | {row['connections']} | {row['a_second']:,.0f} "
+        f"| {row['p50_ms']:.1f} | {row['p99_ms']:.1f} |"
+        for row in outcome["load"]
+    ]
+    lines += ["", "| model | request | events in the history | p50 ms | p99 ms |", "|" + "---|" * 5]
+    lines += [
+        f"| {row['way']} | {row['kind']} | {row['length']:,} "
+        f"| {row['p50_ms']:.1f} | {row['p99_ms']:.1f} |"
+        for row in outcome["history"]
+    ]
+    lines += ["", growth(outcome["history"]), "", sentence(outcome["ann"])]
+    return "\n".join(lines) + "\n"
+
+
+def growth(rows: list[dict[str, Any]]) -> str:
+    """p99 at the longest history against the shortest."""
+    told = []
+    for way in WAYS:
+        for kind in ("events", "recommendations"):
+            some = [row for row in rows if (row["way"], row["kind"]) == (way, kind)]
+            ratio = some[-1]["p99_ms"] / some[0]["p99_ms"]
+            told.append(f"{way}, {kind}: {ratio:.2f} x")
+    first, last = rows[0]["length"], max(row["length"] for row in rows)
+    return f"p99 at {last:,} events against {first:,}: {'; '.join(told)}."
+
+
+def sentence(found: dict[str, Any]) -> str:
+    return (
+        f"Index over {found['items']:,} items (vectors {found['vectors']}): recall@10 "
+        f"{found['recall_at_10']:.3f} against exact lists, {found['ann_ms']:.2f} ms a list "
+        f"instead of {found['exact_ms']:.2f} ms."
+    )
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 4))
+    for way, style in zip(WAYS, ("o-", "s--"), strict=True):
+        some = [r for r in rows if (r["way"], r["kind"]) == (way, "recommendations")]
+        lengths = [row["length"] for row in some]
+        axes.plot(lengths, [row["p99_ms"] for row in some], style, label=f"{way}, p99")
+        axes.plot(lengths, [row["p50_ms"] for row in some], style, alpha=0.4, label=f"{way}, p50")
+    axes.set(xscale="log", yscale="log", xlabel="events in the history", ylabel="ms")
+    axes.set_title("A recommendation over HTTP")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--items", type=int, default=10_000)
+    parser.add_argument("--users", type=int, default=200)
+    parser.add_argument("--connections", type=int, nargs="+", default=[1, 8, 64])
+    parser.add_argument("--seconds", type=float, default=10, help="of each load")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[10, 1_000, 100_000])
+    parser.add_argument("--repeats", type=int, default=1_000, help="requests of each length")
+    parser.add_argument("--history-seconds", type=float, default=300, help="at most, for each way")
+    parser.add_argument("--ann-items", type=int, default=200_000)
+    parser.add_argument("--ann-run", type=Path, help="a trained run, instead of drawn vectors")
+    parser.add_argument("--ann-users", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=OUT)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Where the time of a training step goes, and what was won.
+
+    .venv/bin/python -m benchmarks.step             # seconds a million targets, before and after
+    .venv/bin/python -m benchmarks.step --profile   # and where they go, by torch.profiler
+    .venv/bin/python -m benchmarks.step --items 3416 --targets 400 --repeats 1
+
+SASRec with linrec-decay in the paper's size for ML-1M (d 128, 8 heads, 2 layers, windows of 200),
+on its catalogue and on one of 200,000 items. Every variant puts one part back to what torch has;
+all take turns within one process. Run it while nothing else runs. Writes
+results/benchmarks/step.json and the tables of docs/training-speed.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.measuring import ITEMS, arguments, between, training_step, write
+from benchmarks.parts import shares
+from benchmarks.run import in_turns
+from benchmarks.surroundings import ROOT
+from linrec.losses import LOSSES, Candidates, Loss
+
+WINDOW = 200
+OUT, PAGE = ROOT / "results/benchmarks/step.json", ROOT / "docs" / "training-speed.md"
+
+
+class TorchChunks(Loss):
+    """The whole softmax by torch's own chunks."""
+
+    def __call__(self, hidden: Tensor, targets: Tensor, candidates: Candidates) -> Tensor:
+        options = torch.nn.LinearCrossEntropyOptions()
+        items = candidates.vectors[1:]
+        loss: Tensor = F.linear_cross_entropy(hidden, items, targets - 1, options=options)
+        return loss
+
+
+@contextmanager
+def as_it_is() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def torch_loss() -> Iterator[None]:
+    with patch.dict(LOSSES, softmax=TorchChunks):
+        yield
+
+
+@contextmanager
+def torch_dropout() -> Iterator[None]:
+    with (
+        patch("linrec.layers.block.Dropout", nn.Dropout),
+        patch("linrec.layers.stack.Dropout", nn.Dropout),
+    ):
+        yield
+
+
+@contextmanager
+def both() -> Iterator[None]:
+    with torch_loss(), torch_dropout():
+        yield
+
+
+VARIANTS: dict[str, Callable[[], Any]] = {
+    "as it is": as_it_is,
+    "torch's linear_cross_entropy": torch_loss,
+    "torch's dropout": torch_dropout,
+    "both": both,
+}
+
+
+def main() -> None:
+    parser = arguments(__doc__, OUT)
+    parser.add_argument("--items", type=int, nargs="+", default=[ITEMS, 200_000])
+    parser.add_argument("--profile", action="store_true", help="the share of each part, too")
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    rows: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
+    for n_items in asked.items:
+        jobs = {name: made(name, n_items, asked.targets) for name in VARIANTS}
+        best = in_turns(jobs, asked.repeats)
+        for name, seconds in best.items():
+            per_million = 1e6 * seconds / (asked.targets // WINDOW * WINDOW)
+            rows.append(
+                {
+                    "items": n_items,
+                    "variant": name,
+                    "seconds_a_million_targets": round(per_million, 1),
+                    "times_as_it_is": round(seconds / best["as it is"], 3),
+                }
+            )
+            print(rows[-1])
+        if asked.profile:
+            found = shares(jobs["as it is"], asked.repeats)
+            parts += [{"items": n_items, "part": part, "share": share} for part, share in found]
+            for part, share in found:
+                print(f"{n_items:>9,} items  {part:<22} {share:>6.1%}")
+    before = json.loads(OUT.read_text("utf-8")).get("parts", []) if OUT.exists() else []
+    write(
+        asked.out,
+        {
+            "threads": asked.threads,
+            "targets": asked.targets,
+            "rows": rows,
+            "parts": parts or before,
+        },
+    )
+    if asked.out == OUT:
+        PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
+
+
+def made(variant: str, n_items: int, targets: int) -> Callable[[], None]:
+    with VARIANTS[variant]():
+        return training_step(WINDOW, n_items, targets=targets)
+
+
+def rendered(page: str) -> str:
+    """docs/training-speed.md with the tables between its markers made anew."""
+    found = json.loads(OUT.read_text("utf-8"))
+    lines = ["| items | step with | s / million targets | x as it is |", "|---|---|---|---|"]
+    lines += [
+        f"| {row['items']:,} | {row['variant']} | {row['seconds_a_million_targets']:,} | "
+        f"{row['times_as_it_is']:.2f} |"
+        for row in found["rows"]
+    ]
+    page = between(page, "step", "\n".join(lines) + "\n")
+    catalogues = list(dict.fromkeys(row["items"] for row in found["parts"]))
+    share = {(row["part"], row["items"]): row["share"] for row in found["parts"]}
+    lines = [
+        f"| part | {' | '.join(f'{n:,} items' for n in catalogues)} |",
+        "|---" * (1 + len(catalogues)) + "|",
+    ]
+    for part in dict.fromkeys(row["part"] for row in found["parts"]):
+        cells = " | ".join(f"{share.get((part, n), 0.0):.1%}" for n in catalogues)
+        lines.append(f"| {part} | {cells} |")
+    return between(page, "parts", "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

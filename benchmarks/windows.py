@@ -1,0 +1,123 @@
+"""How time and memory of a training step grow with the window, at the same number of targets.
+
+    .venv/bin/python -m benchmarks.windows                                           # all
+    .venv/bin/python -m benchmarks.windows --windows 200 400 --targets 800 --repeats 1
+
+SASRec in the paper's size on ML-1M's catalogue: as many targets a step at every window, so that a
+linear mechanism should take as long and as much at each. Every window has a process of its own:
+memory is how far its steps raise the peak of it. Softmax goes as far as its time allows. Run it
+while nothing else runs. Writes results/benchmarks/windows.json and windows.png.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.measuring import (
+    ITEMS,
+    PAPER,
+    alone,
+    arguments,
+    between,
+    peak_mib,
+    seconds_of,
+    training_step,
+    write,
+)
+from benchmarks.surroundings import ROOT
+
+OUT, PAGE = ROOT / "results/benchmarks/windows.json", ROOT / "docs" / "training-speed.md"
+MECHANISMS = ("linrec-decay", "softmax")
+TARGETS = 16_000
+
+
+def main() -> None:
+    parser = arguments(__doc__, OUT)
+    parser.set_defaults(targets=TARGETS)
+    parser.add_argument("--windows", type=int, nargs="+", default=[200, 1_000, 4_000, 16_000])
+    parser.add_argument("--softmax-up-to", type=int, default=16_000, help="window")
+    parser.add_argument("--one", choices=MECHANISMS, help="this one here; used by the benchmark")
+    asked = parser.parse_args()
+    if asked.one:
+        torch.set_num_threads(asked.threads)
+        print(json.dumps(one(asked.one, asked.windows[0], asked.targets, asked.repeats)))
+        return
+    rows = []
+    for window in asked.windows:
+        for mechanism in MECHANISMS:
+            if mechanism == "softmax" and window > asked.softmax_up_to:
+                continue
+            found = alone(
+                "benchmarks.windows", one=mechanism, windows=window, targets=asked.targets,
+                repeats=asked.repeats, threads=asked.threads,
+            )  # fmt: skip
+            rows.append({"mechanism": mechanism, "window": window, **found})
+            print(rows[-1])
+    for row in rows:
+        first = next(other for other in rows if other["mechanism"] == row["mechanism"])
+        row |= {"times_first": round(row["seconds"] / first["seconds"], 2)}
+    write(asked.out, {"threads": asked.threads, "targets": asked.targets, "rows": rows})
+    plot(rows, asked.targets, asked.out.with_suffix(".png"))
+    if asked.out == OUT:
+        PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
+
+
+def one(mechanism: str, window: int, targets: int, repeats: int) -> dict[str, float]:
+    """The best time of a step, and how far steps raise the peak of memory."""
+    model = replace(PAPER, attention=mechanism)
+    # a first step on a little of everything, so that code and moments are there already
+    training_step(8, ITEMS, targets=8, model=model)()
+    step = training_step(window, ITEMS, targets=targets, model=model)
+    before = peak_mib()
+    seconds = min(seconds_of(step) for _ in range(repeats + 1))
+    return {"seconds": round(seconds, 4), "mib": round(peak_mib() - before, 1)}
+
+
+def rendered(page: str) -> str:
+    """docs/training-speed.md with the table between its markers made anew."""
+    rows = json.loads(OUT.read_text("utf-8"))["rows"]
+    lines = ["| window | attention | step | x its first window | memory |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row['window']:,} | `{row['mechanism']}` | {row['seconds']:.2f} s | "
+        f"{row['times_first']} | {row['mib']:,.0f} MiB |"
+        for row in rows
+    ]
+    return between(page, "windows", "\n".join(lines) + "\n")
+
+
+def plot(rows: list[dict[str, Any]], targets: int, path: Path) -> None:
+    """Per target, so that a linear mechanism is a level line."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import ScalarFormatter
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    kinds = (("seconds", "seconds a million targets", 1e6), ("mib", "KiB a target", 1024.0))
+    windows = sorted({row["window"] for row in rows})
+    for place, (key, label, scale) in enumerate(kinds, start=1):
+        axes = figure.add_subplot(1, 2, place)
+        for mechanism in MECHANISMS:
+            mine = [row for row in rows if row["mechanism"] == mechanism]
+            axes.loglog(
+                [row["window"] for row in mine],
+                [max(row[key], 0.1) * scale / targets for row in mine],
+                marker="o",
+                label=mechanism,
+            )
+        axes.set_xticks(windows, [f"{window:,}" for window in windows])
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.set_xlabel("window (events)")
+        axes.set_ylabel(label)
+        axes.grid(visible=True, which="major", alpha=0.3)
+        axes.legend()
+    FigureCanvasAgg(figure).print_png(str(path))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The folder of an export: graphs, ids of the items, and a description of both."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from linrec.backbones import Backbone
+from linrec.backbones.saving import Catalogue, read_description, read_model
+from linrec.backbones.state import tensors_of
+from linrec.data.atomic import check_free, write_folder
+from linrec.export.check import SHAPES, TOLERANCE, check_scorer, check_step, open_session
+from linrec.export.graphs import HistoryScorer, Step, bake_features
+from linrec.export.tracing import check_installed, trace_scorer, trace_step
+from linrec.types import PAD, InputError
+
+MODEL, STEP, ITEMS, DESCRIPTION = "model.onnx", "step.onnx", "items.json", "export.json"
+
+
+@dataclass(frozen=True)
+class Exported:
+    differences: dict[str, float]  # of each graph, relative to the largest score
+    why_no_step: str | None
+
+
+def export_onnx(
+    run: Path, out: Path, *, top_k: int | None = None, overwrite: bool = False
+) -> Exported:
+    """Write the model of a run as ONNX, once it has given torch's scores in onnxruntime."""
+    check_installed()
+    check_free(out, overwrite=overwrite, marker=DESCRIPTION)
+    description, catalogue = read_description(run)
+    if top_k is not None and not 1 <= top_k <= len(catalogue):
+        raise InputError(f"--top-k must be 1 to {len(catalogue)}, the number of items, not {top_k}")
+    model = read_model(run, description, catalogue)
+    graph = bake_features(deepcopy(model))
+    with write_folder(out, overwrite, marker=DESCRIPTION) as draft:
+        trace_scorer(HistoryScorer(graph, _popularity(catalogue), top_k).eval(), draft / MODEL)
+        differences = {MODEL: check_scorer(draft / MODEL, model)}
+        why_no_step = model.why_no_state()
+        if why_no_step is None:
+            trace_step(Step(graph).eval(), draft / STEP)
+            differences[STEP] = check_step(draft / STEP, model)
+        exported = Exported(differences, why_no_step)
+        _write_json(draft / ITEMS, _items(catalogue))
+        _write_json(draft / DESCRIPTION, _description(draft, model, exported))
+    return exported
+
+
+def _popularity(catalogue: Catalogue) -> torch.Tensor:
+    counts = torch.from_numpy(catalogue.table["events"].to_numpy().astype("float32"))
+    return torch.cat([torch.tensor([-torch.inf]), counts])
+
+
+def _items(catalogue: Catalogue) -> dict[str, list[Any]]:
+    """By index, so that index 0 has nothing."""
+    table = catalogue.table
+    columns = [name for name in ("item", "title") if name in table.columns]
+    return {name: [None, *table[name].to_list()] for name in columns}
+
+
+def _description(folder: Path, model: Backbone, exported: Exported) -> dict[str, Any]:
+    config = model.config
+    told: dict[str, Any] = {
+        "linrec": version("linrec"),
+        "backbone": config.backbone,
+        "attention": config.attention,
+        "max_length": config.max_length,
+        "items": model.n_items,
+        "pad": PAD,
+        "graphs": {name: _ports(folder / name) for name in exported.differences},
+        "checked": {
+            "differences": exported.differences, "tolerance": TOLERANCE, "shapes": SHAPES,
+        },
+    }  # fmt: skip
+    if exported.why_no_step is None:
+        state = tensors_of(model.start(1))
+        told["start"] = {name: part.flatten()[0].item() for name, part in state.items()}
+    else:
+        told["why_no_step"] = exported.why_no_step
+    return told
+
+
+def _ports(path: Path) -> dict[str, Any]:
+    session = open_session(path)
+    return {
+        side: [{"name": port.name, "shape": port.shape, "type": port.type} for port in ports]
+        for side, ports in (("inputs", session.get_inputs()), ("outputs", session.get_outputs()))
+    }
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,196 @@
+// Feature maps and normalisers of C positions at a time, and their gradients.
+//
+// All matrices are [C, D]. Loops run over constants, so that the compiler vectorises them; which
+// mechanism it is is asked once for all C positions.
+#pragma once
+
+#include <math.h>
+#include <string.h>
+
+#include <cstdint>
+
+#include "matrices.hpp"
+#include "problem.hpp"
+
+namespace linrec::LINREC_ISA {
+
+constexpr float EPSILON = 1e-8f;  // as in ops/mechanism.py
+
+// exp(x) - 1 for x <= 0, exact near zero too: 2^n (exp(r) - 1) + (2^n - 1) with |r| < 0.35
+LINREC_INLINE float exp_minus_one(float x) {
+  x = x < -87.0f ? -87.0f : x;
+  const int32_t whole = static_cast<int32_t>(x * 1.44269504f - 0.5f);  // the nearest: x <= 0
+  const float n = static_cast<float>(whole);
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.98412698e-4f;
+  p = p * r + 1.38888889e-3f;
+  p = p * r + 8.33333333e-3f;
+  p = p * r + 4.16666667e-2f;
+  p = p * r + 1.66666667e-1f;
+  p = p * r + 0.5f;
+  p = p * r * r + r;
+  const int32_t bits = (whole + 127) << 23;
+  float power;
+  memcpy(&power, &bits, sizeof power);
+  return power * p + (power - 1.0f);
+}
+
+// No branch, so that loops over it vectorise; both halves let NaN through.
+LINREC_INLINE float elu(float x) {
+  return (x < 0 ? 0.0f : x) + exp_minus_one(x > 0 ? 0.0f : x);
+}
+
+template <int D>
+struct Features {
+  static constexpr int SIZE = C * D;
+
+  const Rule rule;
+  const int width;
+  const float scale = rule.divisor == Divisor::rows ? 1.0f : 1.0f / sqrtf(float(width));
+
+  // The map of each number; nothing at all past the last position and past the width.
+  void mapped(const float* x, int count, float* to) const {
+    if (rule.map == Map::identity) {
+      copy<SIZE>(x, to);
+      return;
+    }
+    for (int i = 0; i < SIZE; ++i) to[i] = elu(x[i]);
+    if (rule.map == Map::elu) return;
+    for (int c = 0; c < C; ++c)
+      for (int i = 0; i < D; ++i) {
+        const bool real = c < count && i < width;
+        to[c * D + i] = real ? to[c * D + i] + 1.0f : 0.0f;
+      }
+  }
+
+  // x times the map's slope where its value is `value`
+  void times_slope(const float* value, float* x) const {
+    if (rule.map == Map::elu)
+      for (int i = 0; i < SIZE; ++i) x[i] *= value[i] > 0 ? 1.0f : value[i] + 1.0f;
+    if (rule.map == Map::elu_plus_one)
+      for (int i = 0; i < SIZE; ++i) x[i] *= value[i] > 1 ? 1.0f : value[i];
+  }
+
+  // to = value times a factor a row, which makes its norm `norm` where it is to be a unit vector
+  static void stretched(const float* value, bool unit, float norm, float* factor, float* to) {
+    if (unit) {
+      dots<C, D>(value, value, factor);
+      for (int c = 0; c < C; ++c) factor[c] = norm / sqrtf(factor[c] + EPSILON);
+    } else {
+      for (int c = 0; c < C; ++c) factor[c] = norm;
+    }
+    scale_rows<C, D>(value, factor, to);
+  }
+
+  // dx, the gradient of y = stretched(value), becomes that of what was mapped
+  void unstretched(const float* y, const float* factor, bool unit, float norm, float* dx) const {
+    alignas(64) float along[C], value[SIZE], inverse[C];
+    if (unit) {  // the factor's own gradient takes out what lies along y
+      dots<C, D>(dx, y, along);
+      for (int c = 0; c < C; ++c) along[c] /= norm * norm;
+      for (int c = 0; c < C; ++c)
+        for (int i = 0; i < D; ++i) dx[c * D + i] -= along[c] * y[c * D + i];
+    }
+    for (int c = 0; c < C; ++c) inverse[c] = 1.0f / factor[c];
+    scale_rows<C, D>(y, inverse, value);
+    scale_rows<C, D>(dx, factor, dx);
+    times_slope(value, dx);
+  }
+
+  void queries(const float* q, int count, float* factor, float* u) const {
+    alignas(64) float value[SIZE];
+    mapped(q, count, value);
+    stretched(value, rule.unit_queries, scale, factor, u);
+  }
+
+  void queries_back(const float* u, const float* factor, float* dq) const {
+    unstretched(u, factor, rule.unit_queries, scale, dq);
+  }
+
+  void keys(const float* k, int count, float* factor, float* f) const {
+    alignas(64) float value[SIZE];
+    if (!rule.unit_keys) return mapped(k, count, f);
+    mapped(k, count, value);
+    stretched(value, true, 1.0f, factor, f);
+  }
+
+  void keys_back(const float* f, const float* factor, float* dk) const {
+    if (rule.unit_keys) unstretched(f, factor, true, 1.0f, dk);
+    else times_slope(f, dk);
+  }
+
+  // What each key adds to the sums that divide.
+  void columns(const float* f, float* x) const {
+    if (rule.divisor == Divisor::energy)
+      for (int i = 0; i < SIZE; ++i) x[i] = f[i] * f[i];
+    else
+      copy<SIZE>(f, x);
+  }
+
+  // df += the gradient that came through `columns`
+  void columns_back(const float* f, const float* dx, float* df) const {
+    if (rule.divisor == Divisor::energy)
+      for (int i = 0; i < SIZE; ++i) df[i] += 2.0f * f[i] * dx[i];
+    else if (rule.divisor == Divisor::rows)
+      add<SIZE>(dx, df);
+  }
+
+  // w = u divided by what the sums z [C, D] and counts n [C] make; by roots they leave their inverse
+  void divided(const float* u, const float* z, const float* n, float* inverse, float* w) const {
+    alignas(64) float by[C];
+    switch (rule.divisor) {
+      case Divisor::energy:
+        for (int c = 0; c < C; ++c)
+          for (int i = 0; i < D; ++i)
+            inverse[c * D + i] = 1.0f / sqrtf(n[c] * z[c * D + i] + EPSILON);
+        for (int i = 0; i < SIZE; ++i) w[i] = u[i] * inverse[i];
+        return;
+      case Divisor::count:
+        for (int c = 0; c < C; ++c) by[c] = 1.0f / sqrtf(n[c] > 1 ? n[c] : 1.0f);
+        return scale_rows<C, D>(u, by, w);
+      case Divisor::rows:
+        dots<C, D>(u, z, by);
+        for (int c = 0; c < C; ++c) by[c] = 1.0f / (by[c] + EPSILON);
+        return scale_rows<C, D>(u, by, w);
+      case Divisor::none:
+        return copy<SIZE>(u, w);
+    }
+  }
+
+  // dw becomes the gradient of u; dz and dn get those of the sums
+  void divided_back(const float* u, const float* w, const float* z, const float* n,
+                    const float* inverse, float* dw, float* dz, float* dn) const {
+    alignas(64) float by[C], along[C];
+    zero(dn, C);
+    switch (rule.divisor) {
+      case Divisor::energy:
+        for (int i = 0; i < SIZE; ++i) {
+          dw[i] *= inverse[i];
+          dz[i] = -0.5f * dw[i] * w[i] * inverse[i];
+        }
+        dots<C, D>(dz, z, dn);
+        scale_rows<C, D>(dz, n, dz);
+        return;
+      case Divisor::count:
+        for (int c = 0; c < C; ++c) by[c] = 1.0f / sqrtf(n[c] > 1 ? n[c] : 1.0f);
+        zero(dz, SIZE);
+        return scale_rows<C, D>(dw, by, dw);
+      case Divisor::rows:
+        dots<C, D>(u, z, by);
+        dots<C, D>(dw, w, along);
+        for (int c = 0; c < C; ++c) by[c] = 1.0f / (by[c] + EPSILON);
+        for (int c = 0; c < C; ++c)
+          for (int i = 0; i < D; ++i) {
+            const int at = c * D + i;
+            const float through = -along[c] * by[c];
+            dz[at] = through * u[at];
+            dw[at] = dw[at] * by[c] + through * z[at];
+          }
+        return;
+      case Divisor::none:
+        return zero(dz, SIZE);
+    }
+  }
+};
+
+}  // namespace linrec::LINREC_ISA

@@ -1,0 +1,247 @@
+"""Recommendations for users whose events come one by one. No HTTP here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import BoundedSemaphore, Lock
+
+import numpy as np
+from torch import Tensor
+
+from linrec.serving import ranking
+from linrec.serving.answers import (
+    Answer,
+    Ask,
+    Contribution,
+    Explanation,
+    Item,
+    StateWord,
+    UnknownError,
+    UserView,
+)
+from linrec.serving.appending import Append, Appended, Appender, NewEvent
+from linrec.serving.batcher import Batcher
+from linrec.serving.explaining import leave_one_out
+from linrec.serving.model import STRETCH, ServedModel
+from linrec.serving.ranking import Ranked, Wish
+from linrec.serving.settings import EngineSettings
+from linrec.serving.snapshot import Indices, Snapshot
+from linrec.serving.stores import Change, Head, Store
+
+
+class Engine:
+    """One model, one store, any number of threads."""
+
+    def __init__(
+        self, run: str | Path, store: Store, settings: EngineSettings | None = None
+    ) -> None:
+        self.settings = settings or EngineSettings()
+        self.store = store
+        self._model = ServedModel(run, self.settings.ann_from)
+        self._reloading = Lock()
+        self._long_work = BoundedSemaphore(self.settings.long_work)
+        self.rebuilt = 0
+        appender = Appender(store, self.settings, lambda: self._model)
+        size, wait = self.settings.batch_size, self.settings.batch_wait
+        self._appends: Batcher[Append, Appended] = Batcher(
+            appender.append, size=size, wait=wait, name="append"
+        )
+        self._ranks: Batcher[Wish, Ranked] = Batcher(_rank, size=size, wait=wait, name="rank")
+
+    @property
+    def model(self) -> ServedModel:
+        return self._model
+
+    def append(self, user: str, events: Sequence[NewEvent]) -> Appended:
+        """Keep events and advance the user's state; an event id that is known is left out."""
+        return self.append_many([Append(user, events)])[0]
+
+    def append_many(self, requests: Sequence[Append]) -> list[Appended]:
+        return self._appends.ask(requests)
+
+    def recommend(
+        self,
+        user: str | None = None,
+        k: int = 10,
+        *,
+        history: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        only: Sequence[str] | None = None,
+        keep_seen: bool = False,
+    ) -> Answer:
+        """The k items that the user, or whoever has this history, will most likely want next."""
+        asked = Ask(
+            user=user, history=history, k=k, exclude=exclude, only=only, keep_seen=keep_seen
+        )
+        return self.recommend_many([asked])[0]
+
+    def recommend_many(self, asked: Sequence[Ask]) -> list[Answer]:
+        model = self._model
+        users = [ask.user for ask in asked if ask.user is not None]
+        heads = dict(zip(users, self.store.heads(users), strict=True)) if users else {}
+        wishes = [
+            _wish(model, ask, self._past(model, ask, heads.get(ask.user or ""))) for ask in asked
+        ]
+        return [
+            Answer(ask.user, "popular" if wish.past is None else "model", _items(model, ranked))
+            for ask, wish, ranked in zip(asked, wishes, self._ranks.ask(wishes), strict=True)
+        ]
+
+    def _past(self, model: ServedModel, ask: Ask, head: Head | None) -> _Past:
+        """What somebody is known by: a stored state where there is one, else the events."""
+        if ask.history is not None:
+            return self._of_events(model, model.indices(ask.history))
+        if head is None:
+            return _NOTHING
+        assert ask.user is not None
+        if not model.streams:
+            return self._of_events(model, self._known_history(model, ask.user))
+        snapshot = model.read(head.snapshot) or self._rebuild(model, ask.user)
+        return _Past(model.hidden(snapshot), snapshot.seen) if len(snapshot.seen) else _NOTHING
+
+    def _of_events(self, model: ServedModel, items: Indices) -> _Past:
+        """Short histories are encoded together with others; a long one would keep them waiting."""
+        if not len(items):
+            return _NOTHING
+        if len(items) <= STRETCH:
+            return _Past(items, np.unique(items))
+        with self._long_work:
+            return _Past(model.encode([items])[0], np.unique(items))
+
+    def _known_history(self, model: ServedModel, user: str) -> Indices:
+        return model.indices(event.item for event in self.store.history(user))
+
+    def _rebuild(self, model: ServedModel, user: str) -> Snapshot:
+        """Make a state anew from what is kept, in the caller's own time."""
+        with self._long_work:
+            head = self.store.heads([user])[0]
+            if head is None:  # forgotten meanwhile
+                return model.advance([(None, np.empty(0, np.int64))])[0]
+            found = model.read(head.snapshot)  # somebody else may have made it meanwhile
+            if found is not None:
+                return found
+            made = model.advance([(None, self._known_history(model, user))])[0]
+            # kept only if no event came in between; whoever asks next will try again
+            keep = self.settings.keep_events
+            self.store.commit([Change(user, head.version, (), model.write(made), keep)])
+            self.rebuilt += 1
+            return made
+
+    def explain(
+        self, item: str, user: str | None = None, *, history: Sequence[str] | None = None
+    ) -> Explanation:
+        """By how much each of the newest events raised the score (`explaining.leave_one_out`)."""
+        model = self._model
+        ask = Ask(user=user, history=history)
+        index = _index(model, item)
+        if ask.history is None:
+            assert ask.user is not None
+            items = self._known_history(model, ask.user)
+        else:
+            items = model.indices(ask.history)
+        if not len(items):
+            raise UnknownError(
+                "no past event of an item the model knows, so there is nothing to explain; append "
+                "events first"
+            )
+        with self._long_work:
+            score, parts = leave_one_out(model, items, index)
+        told = zip(items[len(items) - len(parts) :], parts, strict=True)
+        return Explanation(
+            item,
+            score,
+            tuple(
+                Contribution(model.ids[past - 1], model.titles[past - 1], part)
+                for past, part in told
+            ),
+        )
+
+    def similar(self, item: str, k: int = 10) -> tuple[Item, ...]:
+        """The items whose vectors point the same way, by cosine."""
+        model = self._model
+        return _items(model, ranking.similar(model, _index(model, item), k))
+
+    def user(self, user: str, newest: int = 100) -> UserView:
+        model = self._model
+        head = self.store.heads([user])[0]
+        if head is None:
+            raise UnknownError("there is no such user")
+        events = self.store.history(user, newest)
+        titled = tuple((event, model.title(event.item)) for event in events)
+        return UserView(user, head.events, titled, _state(model, head))
+
+    def forget(self, user: str) -> bool:
+        """Remove all that is kept of a user; whether there was anything."""
+        return self.store.forget(user)
+
+    def reload(self, run: str | Path | None = None) -> bool:
+        """Serve another run, or the same folder if it has changed; whether it did.
+
+        Requests under way end with the model they began with. A run that cannot be read raises
+        InputError, and the old one stays.
+        """
+        with self._reloading:
+            place = self._model.run if run is None else run
+            model = ServedModel(place, self.settings.ann_from)
+            if model.fingerprint == self._model.fingerprint:
+                return False
+            self._model = model
+            return True
+
+    def close(self) -> None:
+        """Finish what was taken, then close the store."""
+        self._appends.close()
+        self._ranks.close()
+        self.store.close()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Past:
+    known: Tensor | Indices | None  # encoded, or events to be encoded
+    seen: Indices
+
+
+_NOTHING = _Past(None, np.empty(0, np.int64))
+
+
+def _wish(model: ServedModel, ask: Ask, past: _Past) -> Wish:
+    hide = model.indices(ask.exclude)
+    if not ask.keep_seen:
+        hide = np.concatenate([past.seen, hide])
+    only = None if ask.only is None else model.indices(ask.only)
+    return Wish(model, past.known, ask.k, hide, only)
+
+
+def _rank(wishes: list[Wish]) -> list[Ranked]:
+    """Around a reload there may be wishes of two models."""
+    by_model: dict[ServedModel, list[int]] = defaultdict(list)
+    for place, wish in enumerate(wishes):
+        by_model[wish.model].append(place)
+    answers: list[Ranked] = [[] for _ in wishes]
+    for places in by_model.values():
+        found = ranking.rank([wishes[place] for place in places])
+        for place, ranked in zip(places, found, strict=True):
+            answers[place] = ranked
+    return answers
+
+
+def _items(model: ServedModel, ranked: Ranked) -> tuple[Item, ...]:
+    return tuple(
+        Item(model.ids[index - 1], model.titles[index - 1], score) for index, score in ranked
+    )
+
+
+def _index(model: ServedModel, item: str) -> int:
+    found = model.index(item)
+    if found is None:
+        raise UnknownError("the model does not know this item")
+    return found
+
+
+def _state(model: ServedModel, head: Head) -> StateWord:
+    if not model.streams:
+        return "none"
+    return "stale" if model.read(head.snapshot) is None else "current"

@@ -1,0 +1,1 @@
+"""The engine over HTTP: FastAPI and uvicorn, of the extra linrec[serve]."""

@@ -1,0 +1,69 @@
+"""One application around one engine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from pathlib import Path
+
+import anyio.to_thread
+from fastapi import FastAPI
+from fastapi.responses import FileResponse, PlainTextResponse
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+
+from linrec.serving.engine import Engine
+from linrec.serving.http.errors import answer_errors
+from linrec.serving.http.guard import Guard
+from linrec.serving.http.observing import Metrics
+from linrec.serving.http.options import HttpOptions
+from linrec.serving.http.reloading import Reloader
+from linrec.serving.http.routes import api, open_to_all
+
+PAGE = Path(__file__).parents[1] / "page"
+THREADS = 128  # requests worked on at once; most of them wait for the store or a batch
+
+ABOUT = """What each user will want next, kept up to date event by event.
+
+Ids of users, items and events may be text or whole numbers; 7 and "7" are the same, and answers
+have text. Every failure is one sentence: `{"error": "..."}`.
+"""
+
+
+def create_app(engine: Engine, options: HttpOptions | None = None) -> FastAPI:
+    """The engine is closed when the application ends."""
+    options = options or HttpOptions()
+    metrics = Metrics(engine)
+    reloader = Reloader(engine, metrics)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        del app
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        with reloader.listening(options.watch):
+            yield
+        await anyio.to_thread.run_sync(engine.close)
+
+    app = FastAPI(
+        title="linrec", version=version("linrec"), description=ABOUT, lifespan=lifespan,
+        redoc_url=None,
+    )  # fmt: skip
+    app.state.engine, app.state.metrics = engine, metrics
+    app.include_router(api)
+    app.include_router(open_to_all)
+    app.include_router(reloader.router(guarded=options.token is not None))
+    answer_errors(app)
+    _mount_page(app)
+    app.add_middleware(Guard, options=options, metrics=metrics)
+    return app
+
+
+def _mount_page(app: FastAPI) -> None:
+    @app.get("/", include_in_schema=False)
+    def page() -> Response:
+        index = PAGE / "index.html"
+        return FileResponse(index) if index.is_file() else PlainTextResponse("linrec; see /docs\n")
+
+    if PAGE.is_dir():
+        app.mount("/page", StaticFiles(directory=PAGE), name="page")

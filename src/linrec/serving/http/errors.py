@@ -1,0 +1,101 @@
+"""Every failure as one sentence: {"error": "..."}."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from linrec.serving.answers import UnknownError
+from linrec.serving.appending import LateEventError
+from linrec.serving.batcher import ClosedError
+from linrec.serving.http.observing import LOG
+from linrec.serving.http.schemas import MOST_TEXT
+from linrec.serving.stores import StoreError, StoreFullError
+from linrec.types import InputError
+
+
+class ForbiddenError(InputError):
+    """Not on this server."""
+
+
+STATUS: dict[type[Exception], int] = {
+    ForbiddenError: 403,
+    UnknownError: 404,
+    LateEventError: 409,
+    InputError: 400,
+    StoreFullError: 507,
+    StoreError: 503,
+    ClosedError: 503,
+}
+WHAT_IS_AN_ID = f"an id is text of 1 to {MOST_TEXT} characters in UTF-8, or a whole number"
+SECONDS_TO_RETRY = "1"
+
+
+def answer_errors(app: FastAPI) -> None:
+    for kind, status in STATUS.items():
+        app.add_exception_handler(kind, _teller(status))
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Exception, _failed)
+
+
+def told(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    if status == 503:
+        headers = {**(headers or {}), "Retry-After": SECONDS_TO_RETRY}
+    return JSONResponse({"error": sentence}, status, headers)
+
+
+def _teller(status: int) -> Any:
+    def tell(request: Request, error: Exception) -> JSONResponse:
+        del request
+        return told(status, str(error))
+
+    return tell
+
+
+def _invalid(request: Request, error: Exception) -> JSONResponse:
+    del request
+    assert isinstance(error, RequestValidationError)
+    return told(422, sentence_of(error.errors()[0]))
+
+
+def sentence_of(found: Any) -> str:
+    """Where and what, of pydantic's first complaint; what was given is not repeated."""
+    place = [str(part) for part in found["loc"][1:]]
+    if place[:1] in (["one"], ["batch"]):  # which form of the body it was taken for
+        del place[0]
+    if found["type"] == "json_invalid":
+        return "the body is not JSON; see /docs for examples"
+    if found["type"] in ("missing", "model_attributes_type") and not place:
+        return "the body must be a JSON object, sent as Content-Type: application/json; see /docs"
+    where = ".".join(place)
+    if found["type"] == "extra_forbidden":
+        return f"{where} is no field of this request; see /docs"
+    if found["type"] == "missing":
+        return f"{where} is missing"
+    if place and place[-1].startswith("constrained-"):
+        return f"{'.'.join(place[:-1])}: {WHAT_IS_AN_ID}"
+    told = str(found["msg"]).removeprefix("Value error, ")
+    told = told[:1].lower() + told[1:]
+    return f"{where}: {told}" if where else told
+
+
+def _refused(request: Request, error: Exception) -> JSONResponse:
+    del request
+    assert isinstance(error, HTTPException)
+    sentence = {
+        404: "there is nothing at this address; see /docs",
+        405: "this address does not take that method; see /docs",
+        400: "the body is not text in UTF-8, or not JSON; see /docs for examples",
+    }.get(error.status_code, str(error.detail))
+    return told(error.status_code, sentence, dict(error.headers or {}))
+
+
+def _failed(request: Request, error: Exception) -> JSONResponse:
+    del request
+    LOG.error("failed", exc_info=error)
+    return told(500, "this is a defect of the server; its log has the place")

@@ -1,0 +1,90 @@
+"""What an operator sees: metrics for Prometheus, and logs as JSON lines without personal data."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Iterable
+from datetime import datetime, timezone
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from linrec.serving.engine import Engine
+
+LOG = logging.getLogger("linrec.serving")
+BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+
+
+class Metrics:
+    def __init__(self, engine: Engine) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "linrec_requests", "Requests by route and status.", ["route", "status"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.seconds = Histogram(
+            "linrec_request_seconds", "Time to answer.", ["route"], buckets=BUCKETS,
+            registry=self.registry,
+        )  # fmt: skip
+        self.events = Counter(
+            "linrec_events", "Events taken, by what became of them.", ["outcome"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.answers = Counter(
+            "linrec_recommendations", "Lists given, by source.", ["source"], registry=self.registry
+        )
+        self.reloads = Counter(
+            "linrec_reloads", "Models loaded anew, by outcome.", ["outcome"], registry=self.registry
+        )
+        self.registry.register(_EngineGauges(engine))
+
+
+class _EngineGauges(Collector):
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        model = self._engine.model
+        about = GaugeMetricFamily(
+            "linrec_model", "The model that is served.", labels=["fingerprint", "streaming"]
+        )
+        about.add_metric([model.fingerprint.hex(), str(model.streams).lower()], 1)
+        yield about
+        yield GaugeMetricFamily("linrec_items", "Items the model knows.", model.n_items)
+        yield GaugeMetricFamily(
+            "linrec_states_rebuilt", "States made anew from histories.", self._engine.rebuilt
+        )
+
+
+class JsonLines(logging.Formatter):
+    """One object a line. Of an exception its kind and place, not its words, which may quote ids."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, timezone.utc)
+        line: dict[str, object] = {
+            "time": when.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage() if record.exc_info is None else "failed",
+        }
+        line |= getattr(record, "fields", {})
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+            frames = traceback.extract_tb(record.exc_info[2])
+            line["at"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames[-8:]]
+        return json.dumps(line)
+
+
+def log_as_json() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name in ("linrec.serving", "uvicorn", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").handlers = []  # its parent writes
+    logging.getLogger("uvicorn.error").propagate = True
+    logging.getLogger("uvicorn.access").disabled = True  # its lines would hold user ids

@@ -1,0 +1,95 @@
+"""A new model under way: by signal, by request, or because the run folder changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+from threading import Event, Thread, current_thread, main_thread
+from typing import Any
+
+from fastapi import APIRouter, Security
+
+from linrec.serving.engine import Engine
+from linrec.serving.http import schemas as s
+from linrec.serving.http.errors import ForbiddenError
+from linrec.serving.http.observing import LOG, Metrics
+from linrec.serving.http.routes import ERRORS, bearer
+from linrec.serving.model import fingerprint_of
+from linrec.types import InputError
+
+
+class Reloader:
+    def __init__(self, engine: Engine, metrics: Metrics) -> None:
+        self._engine, self._metrics = engine, metrics
+
+    def reload(self) -> bool:
+        """Whether there was a new model; one that cannot be read raises and changes nothing."""
+        try:
+            changed = self._engine.reload()
+        except InputError as error:
+            self._metrics.reloads.labels("refused").inc()
+            LOG.error("reload refused", extra={"fields": {"reason": str(error)}})
+            raise
+        self._metrics.reloads.labels("changed" if changed else "same").inc()
+        fields = {"changed": changed, "fingerprint": self._engine.model.fingerprint.hex()}
+        LOG.info("reload", extra={"fields": fields})
+        return changed
+
+    def router(self, *, guarded: bool) -> APIRouter:
+        router = APIRouter(responses=ERRORS, dependencies=[Security(bearer)])
+
+        @router.post(
+            "/v1/reload",
+            summary="Load the run again",
+            tags=["operation"],
+            responses={403: {"model": s.ErrorAnswer, "description": "The server has no token."}},
+        )
+        def reload() -> s.ReloadAnswer:
+            """Read the run folder again; no request fails meanwhile. Needs a token to be set."""
+            if not guarded:
+                raise ForbiddenError(
+                    "reloading by request needs a server with a token; send SIGHUP"
+                )
+            changed = self.reload()
+            return s.ReloadAnswer(changed=changed, fingerprint=self._engine.model.fingerprint.hex())
+
+        return router
+
+    @contextlib.contextmanager
+    def listening(self, watch: float | None) -> Iterator[None]:
+        """To SIGHUP where there is one, and every `watch` seconds to the folder."""
+        end = Event()
+        threads: list[Thread] = []
+
+        def once(*_: Any) -> None:
+            Thread(target=self._quietly, name="reload", daemon=True).start()
+
+        listens = hasattr(signal, "SIGHUP") and current_thread() is main_thread()
+        if listens:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, once)
+        if watch is not None:
+            threads.append(Thread(target=self._watch, args=(watch, end), daemon=True))
+            threads[0].start()
+        try:
+            yield
+        finally:
+            end.set()
+            if listens:
+                asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+            for thread in threads:
+                thread.join()
+
+    def _quietly(self) -> None:
+        with contextlib.suppress(InputError):  # it is in the log
+            self.reload()
+
+    def _watch(self, seconds: float, end: Event) -> None:
+        tried = self._engine.model.fingerprint
+        while not end.wait(seconds):
+            with contextlib.suppress(InputError):
+                found = fingerprint_of(self._engine.model.run)
+                if found != tried:
+                    tried = found
+                    self._quietly()

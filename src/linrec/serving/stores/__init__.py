@@ -1,0 +1,28 @@
+"""Where users are kept: in memory, in an SQLite file, in Redis."""
+
+from linrec.serving.stores.memory import MemoryStore
+from linrec.serving.stores.redis import RedisStore
+from linrec.serving.stores.sqlite import SQLiteStore
+from linrec.serving.stores.store import Change, Event, Head, Store, StoreError, StoreFullError
+
+__all__ = [
+    "Change",
+    "Event",
+    "Head",
+    "MemoryStore",
+    "RedisStore",
+    "SQLiteStore",
+    "Store",
+    "StoreError",
+    "StoreFullError",
+    "open_store",
+]
+
+
+def open_store(place: str) -> Store:
+    """ "memory", the address of a Redis (redis://host:6379/0) or the path of an SQLite file."""
+    if place == "memory":
+        return MemoryStore()
+    if place.startswith(("redis://", "rediss://", "unix://")):
+        return RedisStore(place)
+    return SQLiteStore(place)

@@ -1,0 +1,81 @@
+"""Users in this process's memory: for tests, demonstrations and users that may be lost."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+
+from linrec.serving.stores.store import Change, Event, Head, new_version
+
+
+@dataclass(slots=True)
+class _User:
+    version: str = ""
+    snapshot: bytes | None = None
+    events: list[Event] = field(default_factory=list)  # in order of time, then of arrival
+    ids: set[str] = field(default_factory=set)
+
+
+class MemoryStore:
+    def __init__(self) -> None:
+        self._users: dict[str, _User] = {}
+        self._lock = Lock()
+
+    def heads(self, users: Sequence[str]) -> list[Head | None]:
+        with self._lock:
+            return [self._head(user) for user in users]
+
+    def _head(self, user: str) -> Head | None:
+        found = self._users.get(user)
+        if found is None:
+            return None
+        newest = found.events[-1].time if found.events else 0.0
+        return Head(found.version, len(found.events), newest, found.snapshot)
+
+    def known_ids(self, asked: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
+        with self._lock:
+            return [
+                self._users[user].ids.intersection(ids) if user in self._users else set()
+                for user, ids in asked
+            ]
+
+    def commit(self, changes: Sequence[Change]) -> list[bool]:
+        with self._lock:
+            return [self._apply(change) for change in changes]
+
+    def _apply(self, change: Change) -> bool:
+        found = self._users.get(change.user)
+        if (None if found is None else found.version) != change.version:
+            return False
+        if found is None:
+            found = self._users[change.user] = _User()
+        for event in change.events:
+            insort(found.events, event, key=lambda kept: kept.time)
+            if event.id is not None:
+                found.ids.add(event.id)
+        surplus = max(len(found.events) - change.keep, 0)
+        found.ids.difference_update(old.id for old in found.events[:surplus] if old.id is not None)
+        del found.events[:surplus]
+        found.version, found.snapshot = new_version(), change.snapshot
+        return True
+
+    def history(self, user: str, newest: int | None = None) -> list[Event]:
+        with self._lock:
+            found = self._users.get(user)
+            if found is None:
+                return []
+            return found.events[:] if newest is None else found.events[-newest:]
+
+    def forget(self, user: str) -> bool:
+        with self._lock:
+            return self._users.pop(user, None) is not None
+
+    def users(self, prefix: str, limit: int) -> list[str]:
+        with self._lock:
+            return sorted(user for user in self._users if user.startswith(prefix))[:limit]
+
+    def check(self) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,243 @@
+"""Users in one SQLite file: the embedded default.
+
+Write-ahead log with synchronous=FULL: a commit is on the disk before it is answered, so neither a
+killed process nor a power cut takes it back. Several processes of one machine may share the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from linrec.serving.stores.store import (
+    Change,
+    Event,
+    Head,
+    StoreError,
+    StoreFullError,
+    new_version,
+)
+from linrec.types import InputError
+
+FORMAT = 1
+WAIT_SECONDS = 5.0  # for another process's write
+MOST_VARIABLES = 500  # of one statement; old SQLite allows 999
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS users (
+    number INTEGER PRIMARY KEY,
+    user TEXT NOT NULL UNIQUE,
+    version TEXT NOT NULL,
+    events INTEGER NOT NULL,
+    arrived INTEGER NOT NULL,
+    newest REAL NOT NULL,
+    snapshot BLOB
+);
+CREATE TABLE IF NOT EXISTS events (
+    number INTEGER NOT NULL,
+    time REAL NOT NULL,
+    arrival INTEGER NOT NULL,
+    item TEXT NOT NULL,
+    id TEXT,
+    PRIMARY KEY (number, time, arrival)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX IF NOT EXISTS ids ON events (number, id) WHERE id IS NOT NULL;
+"""
+
+
+class SQLiteStore:
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._free: deque[sqlite3.Connection] = deque()
+        self._closed = False
+        if not self.path.parent.is_dir():
+            raise InputError(f"{self.path.parent} is not a folder; choose a place for the store")
+        try:
+            self._prepare()
+        except sqlite3.DatabaseError as error:
+            raise InputError(
+                f"{self.path} cannot be used as a store ({error}); choose another place or set it "
+                "right"
+            ) from None
+
+    def _prepare(self) -> None:
+        with self._borrowed() as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
+            (found,) = connection.execute("PRAGMA user_version").fetchone()
+            if found not in (0, FORMAT):
+                raise InputError(
+                    f"{self.path} has store format {found} and this linrec reads {FORMAT}; "
+                    "choose another place"
+                )
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={FORMAT}; COMMIT"
+            )
+
+    @contextlib.contextmanager
+    def _borrowed(self) -> Iterator[sqlite3.Connection]:
+        """A connection nobody else has meanwhile, so that readers do not wait for the writer."""
+        try:
+            connection = self._free.pop()
+        except IndexError:
+            connection = self._open()
+        try:
+            yield connection
+        finally:
+            if self._closed:
+                connection.close()
+            else:
+                self._free.append(connection)
+
+    def _open(self) -> sqlite3.Connection:
+        # threads hand connections on, but never share one
+        opened = sqlite3.connect(
+            self.path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        opened.execute("PRAGMA synchronous=FULL")
+        opened.execute("PRAGMA secure_delete=ON")  # forgotten is overwritten, not only unlinked
+        return opened
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with self._borrowed() as connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise _told(error, self.path) from error
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._reading() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):  # a full disk has rolled back by itself
+                    connection.execute("ROLLBACK")
+                raise
+
+    def heads(self, users: Sequence[str]) -> list[Head | None]:
+        found: dict[str, Head] = {}
+        with self._reading() as connection:
+            for at in range(0, len(users), MOST_VARIABLES):
+                some = users[at : at + MOST_VARIABLES]
+                rows = connection.execute(
+                    "SELECT user, version, events, newest, snapshot FROM users "
+                    f"WHERE user IN ({_marks(some)})",
+                    some,
+                )
+                found.update((user, Head(*head)) for user, *head in rows)
+        return [found.get(user) for user in users]
+
+    def known_ids(self, asked: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
+        with self._reading() as connection:
+            return [self._known(connection, user, ids) for user, ids in asked]
+
+    def _known(self, connection: sqlite3.Connection, user: str, ids: Sequence[str]) -> set[str]:
+        known: set[str] = set()
+        for at in range(0, len(ids), MOST_VARIABLES):
+            some = ids[at : at + MOST_VARIABLES]
+            rows = connection.execute(
+                "SELECT id FROM events WHERE number = (SELECT number FROM users WHERE user = ?) "
+                f"AND id IN ({_marks(some)})",
+                (user, *some),
+            )
+            known.update(row[0] for row in rows)
+        return known
+
+    def commit(self, changes: Sequence[Change]) -> list[bool]:
+        with self._writing() as connection:
+            return [self._apply(connection, change) for change in changes]
+
+    def _apply(self, connection: sqlite3.Connection, change: Change) -> bool:
+        row = connection.execute(
+            "SELECT number, version, events, arrived, newest FROM users WHERE user = ?",
+            (change.user,),
+        ).fetchone()
+        number, version, kept, arrived, newest = row or (None, None, 0, 0, float("-inf"))
+        if version != change.version:
+            return False
+        times = [event.time for event in change.events]
+        kept, newest = kept + len(times), max([newest, *times])
+        surplus = max(kept - change.keep, 0)
+        head = (new_version(), kept - surplus, arrived + len(times), newest, change.snapshot)
+        if number is None:
+            number = connection.execute(
+                "INSERT INTO users (version, events, arrived, newest, snapshot, user) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                (*head, change.user),
+            ).lastrowid
+        else:
+            connection.execute(
+                "UPDATE users SET version = ?, events = ?, arrived = ?, newest = ?, snapshot = ? "
+                "WHERE number = ?",
+                (*head, number),
+            )
+        connection.executemany(
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
+            [
+                (number, event.time, arrived + place, event.item, event.id)
+                for place, event in enumerate(change.events)
+            ],
+        )
+        if surplus:
+            connection.execute(
+                "DELETE FROM events WHERE (number, time, arrival) IN (SELECT number, time, arrival "
+                "FROM events WHERE number = ? ORDER BY time, arrival LIMIT ?)",
+                (number, surplus),
+            )
+        return True
+
+    def history(self, user: str, newest: int | None = None) -> list[Event]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT item, time, id FROM events "
+                "WHERE number = (SELECT number FROM users WHERE user = ?) "
+                "ORDER BY time DESC, arrival DESC LIMIT ?",
+                (user, -1 if newest is None else newest),
+            ).fetchall()
+        return [Event(*row) for row in reversed(rows)]
+
+    def forget(self, user: str) -> bool:
+        with self._writing() as connection:
+            connection.execute(
+                "DELETE FROM events WHERE number = (SELECT number FROM users WHERE user = ?)",
+                (user,),
+            )
+            gone = connection.execute("DELETE FROM users WHERE user = ?", (user,)).rowcount
+        with self._reading() as connection:  # what the log still holds goes too
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return gone > 0
+
+    def users(self, prefix: str, limit: int) -> list[str]:
+        after = prefix + "\U0010ffff"
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT user FROM users WHERE user >= ? AND user <= ? ORDER BY user LIMIT ?",
+                (prefix, after, limit),
+            )
+            return [row[0] for row in rows]
+
+    def check(self) -> None:
+        with self._reading() as connection:
+            connection.execute("SELECT 1 FROM users LIMIT 1").fetchone()
+
+    def close(self) -> None:
+        self._closed = True
+        while self._free:
+            self._free.pop().close()
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _told(error: sqlite3.Error, path: Path) -> StoreError:
+    if "is full" in str(error):  # SQLITE_FULL, whose code the module tells only from 3.11 on
+        return StoreFullError(f"the disk of the store {path.name} is full; free some space")
+    return StoreError(f"the store {path.name} does not answer ({error}); try again later")

@@ -1,0 +1,27 @@
+"""Adam, in one or two parts."""
+
+from __future__ import annotations
+
+import torch
+
+from linrec.backbones import Backbone
+from linrec.training.config import TrainingConfig
+
+
+def optimizers_of(model: Backbone, training: TrainingConfig) -> list[torch.optim.Optimizer]:
+    """One for all parameters; or with `sparse_items` a second one for the table of items.
+
+    Adam moves every parameter in every step. Of a million items a step meets thousands, and moving
+    the others costs more than all the rest: the second optimizer leaves them where they are, their
+    moments too, until they are met again.
+    """
+    rate, decay = training.learning_rate, training.weight_decay
+    if not training.sparse_items:
+        return [torch.optim.Adam(model.parameters(), lr=rate, weight_decay=decay, fused=True)]
+    model.item.sparse = True
+    table = model.item.weight
+    others = [value for value in model.parameters() if value is not table]
+    return [
+        torch.optim.Adam(others, lr=rate, fused=True),
+        torch.optim.SparseAdam([table], lr=rate),
+    ]

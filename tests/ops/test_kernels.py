@@ -1,0 +1,249 @@
+"""The compiled kernels give what the torch form gives, values and gradients, on every input."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from linrec import ops
+from linrec.ops import fused
+from tests.ops.cases import (
+    Case,
+    Padding,
+    assert_same_values_and_grads,
+    attend,
+    oracle,
+    random_case,
+    values_and_grads,
+)
+
+pytestmark = pytest.mark.skipif(
+    fused.kernels().startswith("off"), reason=f"kernels are {fused.kernels()}"
+)
+
+COVERED = sorted(fused.RULES)
+PRECISIONS = (torch.float32, torch.bfloat16)
+PADDINGS: list[Padding] = ["none", "end", "start", "random", "all"]
+
+
+def twin(mechanism: str, case: Case, causal: bool) -> Tensor:
+    with ops.without_kernels():
+        return attend(mechanism, case, causal)
+
+
+def assert_equals_twin(mechanism: str, case: Case, causal: bool) -> None:
+    assert fused.covers(mechanism, *(x.float() for x in (case.q, case.k, case.v)))
+    assert_same_values_and_grads(
+        lambda c: attend(mechanism, c, causal),
+        lambda c: twin(mechanism, c, causal),
+        case,
+        PRECISIONS,
+    )
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("mechanism", COVERED)
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 63, 200])
+def test_any_length(mechanism: str, causal: bool, length: int) -> None:
+    assert_equals_twin(mechanism, random_case(length, width=16, padding="end"), causal)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("mechanism", COVERED)
+@pytest.mark.parametrize("width", [1, 5, 8, 12, 16, 20, 32, 33, 64, 100, 128])
+def test_any_width(mechanism: str, causal: bool, width: int) -> None:
+    case = random_case(21, width=width, batch=1, padding="random")
+    assert_equals_twin(mechanism, case, causal)
+
+
+@settings(max_examples=60)
+@given(
+    mechanism=st.sampled_from(COVERED),
+    causal=st.booleans(),
+    length=st.integers(1, 50),
+    width=st.integers(2, 40),
+    batch=st.integers(1, 3),
+    padding=st.sampled_from(PADDINGS),
+    seed=st.integers(0, 99),
+)
+def test_any_case(
+    mechanism: str,
+    causal: bool,
+    length: int,
+    width: int,
+    batch: int,
+    padding: Padding,
+    seed: int,
+) -> None:
+    case = random_case(length, seed, batch=batch, width=width, padding=padding)
+    assert_equals_twin(mechanism, case, causal)
+
+
+@pytest.mark.parametrize("mechanism", COVERED)
+@pytest.mark.parametrize("causal", [True, False])
+def test_equals_the_oracle_too(mechanism: str, causal: bool) -> None:
+    assert_same_values_and_grads(
+        lambda c: attend(mechanism, c, causal),
+        lambda c: oracle(mechanism, c, causal),
+        random_case(40, width=16, padding="random"),
+        PRECISIONS,
+    )
+
+
+def test_long_histories_with_a_short_memory() -> None:
+    assert_equals_twin("linrec-decay", random_case(3000, batch=1, width=8), True)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_small_numbers_keep_their_precision(causal: bool) -> None:
+    """elu(x) = x for small x: exp(x) - 1 must not cancel."""
+    case = random_case(30, width=16).map(lambda x: x * 2.0**-10)
+    assert_equals_twin("linrec", case, causal)
+
+
+def test_nan_is_not_hidden() -> None:
+    case = random_case(9, width=8, dtype=torch.float32)
+    case.k[0, 0, 3, 2] = float("nan")
+    out = attend("linrec", case, True)
+    assert out[0, 0, 3:].isnan().any(-1).all()
+    assert not out[0, 1:].isnan().any()
+    assert not out[1:].isnan().any()
+
+
+def fused_projection(batch: int = 2, length: int = 19, heads: int = 3, width: int = 16) -> Tensor:
+    rng = torch.Generator().manual_seed(3)
+    return torch.randn(batch, length, 3, heads, width, generator=rng)
+
+
+def test_views_of_a_fused_projection_are_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def copied(x: Tensor) -> Tensor:
+        raise AssertionError(f"a copy of {tuple(x.shape)} was made")
+
+    q, k, v = fused_projection().permute(2, 0, 3, 1, 4)
+    expected = ops.attend("linrec", *(x.contiguous() for x in (q, k, v)), causal=True)
+    monkeypatch.setattr(Tensor, "contiguous", copied)
+    out = ops.attend("linrec", q, k, v, causal=True)
+    assert torch.equal(out, expected)
+    merged = out.transpose(1, 2).flatten(-2)
+    assert merged.data_ptr() == out.data_ptr()  # a view, not a copy
+
+
+def test_any_strides() -> None:
+    q, k, v = fused_projection().permute(2, 0, 3, 1, 4)
+    expected = ops.attend("linrec", q, k, v)
+    turned = [x.mT.contiguous().mT for x in (q, k, v)]  # the width is not contiguous
+    assert torch.equal(ops.attend("linrec", *turned), expected)
+    one = q[:1, :1].expand(2, 3, -1, -1)
+    plain = ops.attend("linrec", one.contiguous(), k, v)
+    assert torch.equal(ops.attend("linrec", one, k, v), plain)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_threads_change_nothing(causal: bool) -> None:
+    case = random_case(300, batch=4, heads=4, width=32, dtype=torch.float32, padding="end")
+    found = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append(values_and_grads(lambda c: attend("linrec-decay", c, causal), case))
+    finally:
+        torch.set_num_threads(1)
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_second_derivatives_come_from_the_torch_form() -> None:
+    case = random_case(6, width=8, dtype=torch.float32)
+    found = []
+    for form in (attend, twin):
+        q = case.q.clone().requires_grad_()
+        out = form("linrec", Case(q, case.k, case.v, None, case.decay), True)
+        (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+        found.append(torch.autograd.grad(first.square().sum(), q)[0])
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("decayed", [True, False])
+def test_is_a_well_behaved_operator(decayed: bool) -> None:
+    case = random_case(9, width=8, dtype=torch.float32, padding="end")
+    q, k, v = (x.requires_grad_() for x in (case.q, case.k, case.v))
+    decay = case.decay.requires_grad_() if decayed else None
+    name = "linrec-decay" if decayed else "linrec"
+    torch.library.opcheck(fused._attend, (q, k, v, case.keep, decay, name, True))
+
+
+@pytest.mark.slow
+def test_compiles_into_one_graph() -> None:
+    case = random_case(9, width=8, dtype=torch.float32, padding="end")
+    compiled = torch.compile(
+        lambda c: attend("linrec-decay", c, True).square(), fullgraph=True, backend="aot_eager"
+    )
+    found = values_and_grads(compiled, case)
+    expected = values_and_grads(lambda c: attend("linrec-decay", c, True).square(), case)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value)
+
+
+def test_under_autocast_takes_what_it_is_given() -> None:
+    case = random_case(9, width=8, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(attend("linrec", case, True), attend("linrec", case, True))
+        assert attend("linrec", case.to(torch.bfloat16), True).dtype == torch.bfloat16
+
+
+def test_says_what_runs() -> None:
+    assert ops.kernels() in ("portable", "avx2", "avx512")
+    assert ops.kernels("linrec-decay") == ops.kernels()
+    assert ops.kernels("softmax").startswith("off: ")
+    with ops.without_kernels():
+        assert ops.kernels().startswith("off: ")
+    assert not fused.covers("linrec", *[torch.zeros(1, 1, 1, 8, dtype=torch.float64)] * 3)
+
+
+def run(code: str, **env: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=os.environ | env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_can_be_switched_off() -> None:
+    code = "from linrec import ops; print(ops.kernels())"
+    assert run(code, LINREC_KERNELS="off") == "off: LINREC_KERNELS=off"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_does_not_wait_for_its_parents_threads() -> None:
+    code = """
+        import os, torch
+        from linrec import ops
+        torch.set_num_threads(3)
+        x = torch.randn(4, 4, 300, 32)
+        out = ops.attend("linrec", x, x, x, causal=True)
+        child = os.fork()
+        if not child:
+            again = ops.attend("linrec", x, x, x, causal=True)
+            torch.set_num_threads(1)  # torch's own operators do wait
+            os._exit(0 if torch.equal(again, out) else 1)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert run(code, OMP_NUM_THREADS="3") == "0"
+
+
+def test_denormal_numbers_survive_the_import() -> None:
+    """Some compilers' fast maths switch them off for the whole process."""
+    code = "import torch; from linrec import ops; print(torch.tensor(1e-40).mul(0.5).item() > 0)"
+    assert run(code) == "True"

@@ -1,0 +1,71 @@
+"""Runs to serve, made in a moment: weights are drawn, not learned, and large enough to differ."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from linrec.backbones import ModelConfig, build
+from linrec.backbones.catalogue import completed
+from linrec.backbones.saving import (
+    WEIGHTS,
+    Catalogue,
+    RunDescription,
+    write_description,
+    write_weights,
+)
+from linrec.data.item_features import ItemFeatures
+from linrec.data.store import SequenceStore
+from linrec.serving import Engine, NewEvent, Store
+
+SMALL = ModelConfig(width=16, heads=2, layers=2, inner=16, positions=32, dropout=0.1)
+
+
+def make_run(folder: Path, store: SequenceStore, *, seed: int = 0, **settings: Any) -> Path:
+    """A run folder as `linrec train` leaves it, less the training."""
+    config = completed(ModelConfig(**{**vars(SMALL), **settings}))
+    torch.manual_seed(seed)
+    model = build(config, ItemFeatures.of(store.item_table, ()))
+    with (
+        torch.no_grad()
+    ):  # as large as training makes them: from tiny ones all histories look alike
+        for module in model.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                module.weight.mul_(10)
+    place = None if store.path is None else str(store.path)
+    dataset = {"fingerprint": store.fingerprint, "path": place}
+    description = RunDescription(
+        linrec=version("linrec"), model=config, n_items=store.n_items, dataset=dataset
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_description(folder, description, Catalogue.of(store))
+    write_weights(folder / WEIGHTS, model)
+    return folder
+
+
+def events(*items: str, first: float = 0.0) -> list[NewEvent]:
+    """Events a second apart."""
+    return [NewEvent(item, first + place) for place, item in enumerate(items)]
+
+
+def scores(engine: Engine, user: str, k: int = 1000) -> dict[str, float]:
+    return {item.item: item.score for item in engine.recommend(user, k).items}
+
+
+def assert_same_scores(found: dict[str, float], expected: dict[str, float]) -> None:
+    assert found.keys() == expected.keys()
+    np.testing.assert_allclose(
+        [found[item] for item in expected], list(expected.values()), rtol=1e-4, atol=1e-4
+    )
+
+
+def assert_rebuilt_is_the_same(engine: Engine, store: Store, user: str) -> None:
+    """The state that grew event by event is the one made anew from the history."""
+    history = [event.item for event in store.history(user)]
+    again = engine.recommend(history=history, k=1000)
+    assert_same_scores(scores(engine, user), {item.item: item.score for item in again.items})

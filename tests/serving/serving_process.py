@@ -1,0 +1,91 @@
+"""`linrec serve` as a process of its own, to be killed, and the same server within the test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from linrec.serving import Engine
+from linrec.serving.http.app import create_app
+from linrec.serving.http.options import HttpOptions
+from tests.serving.redis_server import free_port
+
+SECONDS = 180  # a machine that does much else takes long to import torch
+
+
+def client(url: str, **options: Any) -> httpx.Client:
+    return httpx.Client(base_url=url, timeout=SECONDS, trust_env=False, **options)
+
+
+@contextlib.contextmanager
+def within(engine: Engine, **options: Any) -> Iterator[str]:
+    """Serve from a thread of this process; yields the address."""
+    port = free_port()
+    made = HttpOptions(**options)
+    config = uvicorn.Config(
+        create_app(engine, made), port=port, log_config=None, access_log=False, lifespan="on"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until = time.monotonic() + SECONDS
+    while not server.started:
+        assert time.monotonic() < until, "the server did not start"
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(SECONDS)
+
+
+class ServeProcess:
+    def __init__(self, run: Path, store: str, *options: str, token: str | None = None) -> None:
+        self._command = [
+            str(Path(sys.executable).parent / "linrec"), "serve", str(run), "--store", store,
+            "--threads", "1", *options,
+        ]  # fmt: skip
+        self._env = {k: v for k, v in os.environ.items() if k != "LINREC_TOKEN"}
+        if token is not None:
+            self._env["LINREC_TOKEN"] = token
+        self.process: subprocess.Popen[str] | None = None
+        self.log = run.parent / f"serve-{time.monotonic_ns()}.log"
+
+    def start(self) -> str:
+        port = free_port()
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                [*self._command, "--port", str(port)],
+                env=self._env, stdout=log, stderr=log, text=True,
+            )  # fmt: skip
+        url = f"http://127.0.0.1:{port}"
+        until = time.monotonic() + SECONDS
+        while True:
+            with contextlib.suppress(httpx.TransportError), client(url) as asking:
+                if asking.get("/healthz").status_code == 200:
+                    return url
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < until, "linrec serve did not start"
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> int:
+        """SIGTERM; its exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(SECONDS)
