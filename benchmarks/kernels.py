@@ -1,12 +1,13 @@
 """Attention alone: compiled kernels, the chunked torch form and torch's causal softmax attention.
 
-    .venv/bin/python -m benchmarks.kernels                                 # all, some minutes
+    .venv/bin/python -m benchmarks.kernels                                 # all
     .venv/bin/python -m benchmarks.kernels --lengths 200 1000 --widths 16  # some
     .venv/bin/python -m benchmarks.kernels --threads 2
 
 Forward, and forward with backward, float32, 8 heads, as many events at each length. Times are the
 best of several, taken in turns within one run. Run it while nothing else runs. Writes
-results/benchmarks/kernels.json, docs/plots/kernels.png and the table of docs/performance.md.
+results/benchmarks/kernels.json and kernels.png, the table of docs/performance.md and its line in
+README.md.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks import speed
+from benchmarks.results import OUT_FOLDER, PAGE, between, picture, where
 from benchmarks.run import in_turns
-from benchmarks.surroundings import ROOT, surroundings
+from benchmarks.surroundings import surroundings
 from linrec import ops
 
 HEADS = 8
-OUT, PAGE = ROOT / "results/benchmarks/kernels.json", ROOT / "docs/performance.md"
-PLOT = ROOT / "docs/plots/kernels.png"
-BEGIN, END = "<!-- kernels -->\n", "<!-- /kernels -->"
+OUT, PLOT = OUT_FOLDER / "kernels.json", OUT_FOLDER / "kernels.png"
 FORMS = {
     "softmax": "torch's causal softmax",
     "chunked": "linrec-decay, chunked torch form",
@@ -69,6 +70,7 @@ def main() -> None:
     if asked.out == OUT:
         plot(rows)
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
+        speed.write()
 
 
 def jobs(what: str, length: int, width: int, events: int) -> dict[str, Callable[[], None]]:
@@ -152,17 +154,11 @@ def slopes(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 def rendered(page: str) -> str:
     """docs/performance.md with the table between its markers made anew."""
-    before, rest = page.split(BEGIN)
-    return before + BEGIN + table(json.loads(OUT.read_text("utf-8"))) + END + rest.split(END)[1]
+    return between(page, "kernels", table(json.loads(OUT.read_text("utf-8"))))
 
 
 def table(outcome: dict[str, Any]) -> str:
     lines = [
-        f"{outcome['date']}, {outcome['machine']}, threads: {outcome['threads']}, torch "
-        f"{outcome['torch']}, commit {outcome['commit']}; a copy runs at "
-        f"{outcome['copy_gb_a_second']} GB/s, a matrix product at {outcome['multiply_gflops']} "
-        "GFLOPS.",
-        "",
         "| D | N | softmax | chunked | kernel | against softmax | against chunked | forward alone "
         "| of copy bandwidth | of product speed |",
         "|" + "---|" * 10,
@@ -177,7 +173,15 @@ def table(outcome: dict[str, Any]) -> str:
                 f"| {r['times_chunked']} x | {alone} x | {r['of_copy_bandwidth']:.0%} "
                 f"| {r['of_product_speed']:.0%} |"
             )
-    return "\n".join([*lines, "", f"![Time over length](plots/{PLOT.name})"]) + "\n"
+    lines += [
+        "",
+        f"Kernel: {outcome['kernels']}; torch {outcome['torch']}; a copy runs at "
+        f"{outcome['copy_gb_a_second']} GB/s, a matrix product at {outcome['multiply_gflops']} "
+        f"GFLOPS. {where(outcome)}",
+        "",
+        picture("Time over the length, both axes logarithmic", PLOT),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def plot(rows: list[dict[str, Any]]) -> None:
@@ -186,16 +190,19 @@ def plot(rows: list[dict[str, Any]]) -> None:
 
     mpl.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import NullFormatter
 
-    widths = list(dict.fromkeys(r["width"] for r in rows))
+    widths, growth = list(dict.fromkeys(r["width"] for r in rows)), slopes(rows)
     figure, axes = pyplot.subplots(1, len(widths), figsize=(4 * len(widths), 3.6), squeeze=False)
     for axis, width in zip(axes[0], widths, strict=True):
         both = [r for r in rows if r["width"] == width and r["what"] == "both"]
         for name, title in FORMS.items():
+            power = growth.get(f"{name} D {width}", "?")
             axis.loglog([r["length"] for r in both], [r[f"{name}_ms"] for r in both], "o-",
-                        label=title)  # fmt: skip
-        axis.set(title=f"D {width}", xlabel="events of a sequence", ylabel="ms")
-    axes[0][0].legend(fontsize="small")
+                        label=f"{title}: N^{power}")  # fmt: skip
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.set(title=f"D {width}", xlabel="events of a sequence", ylabel="ms for a batch")
+        axis.legend(fontsize="x-small", title="one sequence grows as", title_fontsize="x-small")
     figure.tight_layout()
     PLOT.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(PLOT, dpi=120)

@@ -1,13 +1,13 @@
 """Time and memory of a training step by each loss, over the size of the catalogue.
 
-    .venv/bin/python -m benchmarks.losses                                    # all, half an hour
+    .venv/bin/python -m benchmarks.losses                                    # all
     .venv/bin/python -m benchmarks.losses --items 3416 --targets 400 --repeats 1
 
 SASRec with linrec-decay in the paper's size, windows of 200: forward, loss, backward, Adam. Losses
 take turns within one process; memory is how far steps raise a fresh process that has the model and
 its moments already. `plain` is the softmax as one writes it first, with all scores at once, where
 that fits. Run it while nothing else runs. Writes results/benchmarks/losses.json and the table of
-docs/training.md.
+docs/performance.md.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ from benchmarks.measuring import (
     ITEMS,
     alone,
     arguments,
-    between,
     peak_mib,
     seconds_of,
     training_step,
     write,
 )
-from benchmarks.surroundings import ROOT
+from benchmarks.results import OUT_FOLDER, PAGE, between, where
 from linrec.losses import LOSSES, Candidates, Loss
 
 WINDOW = 200
-OUT, PAGE = ROOT / "results/benchmarks/losses.json", ROOT / "docs" / "training.md"
+OUT = OUT_FOLDER / "losses.json"
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {"loss": "softmax"},
     "softmax": {"loss": "softmax"},
@@ -116,17 +115,18 @@ def memory(way: str, n_items: int, targets: int) -> float:
 
 
 def rendered(page: str) -> str:
-    """docs/training.md with the table between its markers made anew."""
-    return between(page, "losses", table(json.loads(OUT.read_text("utf-8"))["rows"]))
+    """docs/performance.md with the table between its markers made anew."""
+    return between(page, "losses", table(json.loads(OUT.read_text("utf-8"))))
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(outcome: dict[str, Any]) -> str:
     lines = ["| items | loss | step | x as fast as `softmax` | memory |", "|---|---|---|---|---|"]
     lines += [
         f"| {row['items']:,} | {row['loss']} | {row['ms']:,.0f} ms | {row['times_softmax']} | "
         f"{row['mib']:,.0f} MiB |"
-        for row in rows
+        for row in outcome["rows"]
     ]
+    lines += ["", f"{outcome['targets']:,} targets a step; {where(outcome)}"]
     return "\n".join(lines) + "\n"
 
 

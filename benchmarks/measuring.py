@@ -95,13 +95,6 @@ def write(out: Path, what: dict[str, Any]) -> None:
     print(f"wrote {out}")
 
 
-def between(page: str, name: str, content: str) -> str:
-    """The page with what stands between its markers made anew."""
-    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-    before, rest = page.split(begin)
-    return before + begin + content + end + rest.split(end)[1]
-
-
 def arguments(description: str | None, out: Path) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter

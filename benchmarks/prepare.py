@@ -1,12 +1,12 @@
 """How many events a second `linrec prepare` takes in, and the memory it needs for them.
 
-    python -m benchmarks.prepare --events 100_000_000    # 100 M events; 5 GB of disk, some minutes
+    python -m benchmarks.prepare --events 100_000_000    # 100 M events
     python -m benchmarks.prepare --text-ids              # 10 M events, ids as strings
 
 The log is drawn by a seed: Parquet in several row groups, items by Zipf's law, lognormal users,
 and times in no order at all, which no real log is so unkind to have. `prepare` runs in a process of
 its own, whose peak is taken. Writes results/benchmarks/prepare.json, where a run replaces the row
-of the same size, and docs/peers-speed.md.
+of the same size, and the table of docs/performance.md.
 """
 
 from __future__ import annotations

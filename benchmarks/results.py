@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.surroundings import ROOT
 
 OUT_FOLDER = ROOT / "results" / "benchmarks"
+PAGE = ROOT / "docs" / "performance.md"
 
 
 def with_row(out: Path, command: str, row: dict[str, Any], same: tuple[str, ...]) -> None:
@@ -26,3 +27,17 @@ def between(page: str, name: str, content: str) -> str:
     begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
     before, rest = page.split(begin)
     return before + begin + content + end + rest.split(end)[1]
+
+
+def where(outcome: dict[str, Any]) -> str:
+    """On what the figures were made, and by which command."""
+    threads = f"{outcome['threads']} thread{'' if outcome['threads'] == 1 else 's'}"
+    return (
+        f"{threads} of {outcome['machine']}, {outcome['date']}, commit {outcome['commit']}: "
+        f"`{outcome['command'].strip()}`."
+    )
+
+
+def picture(title: str, plot: Path) -> str:
+    """A plot of the results, as the page links to it."""
+    return f"![{title}](../{plot.relative_to(ROOT).as_posix()})"

@@ -1,6 +1,6 @@
 """How fast the attention mechanisms and a training step are, each as a ratio to softmax.
 
-    make bench                                  # all lengths, a few minutes
+    make bench                                  # all lengths
     make bench BENCH_ARGS="--lengths 200 1000"  # some
 
 Every time is the best of several, taken in turns within one run, because a machine's speed drifts.

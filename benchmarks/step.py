@@ -7,7 +7,7 @@
 SASRec with linrec-decay in the paper's size for ML-1M (d 128, 8 heads, 2 layers, windows of 200),
 on its catalogue and on one of 200,000 items. Every variant puts one part back to what torch has;
 all take turns within one process. Run it while nothing else runs. Writes
-results/benchmarks/step.json and the tables of docs/training-speed.md.
+results/benchmarks/step.json and the tables of docs/performance.md.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.measuring import ITEMS, arguments, between, training_step, write
+from benchmarks.measuring import ITEMS, arguments, training_step, write
 from benchmarks.parts import shares
+from benchmarks.results import OUT_FOLDER, PAGE, between, where
 from benchmarks.run import in_turns
-from benchmarks.surroundings import ROOT
 from linrec.losses import LOSSES, Candidates, Loss
 
 WINDOW = 200
-OUT, PAGE = ROOT / "results/benchmarks/step.json", ROOT / "docs" / "training-speed.md"
+OUT = OUT_FOLDER / "step.json"
 
 
 class TorchChunks(Loss):
@@ -123,7 +123,7 @@ def made(variant: str, n_items: int, targets: int) -> Callable[[], None]:
 
 
 def rendered(page: str) -> str:
-    """docs/training-speed.md with the tables between its markers made anew."""
+    """docs/performance.md with the tables between its markers made anew."""
     found = json.loads(OUT.read_text("utf-8"))
     lines = ["| items | step with | s / million targets | x as it is |", "|---|---|---|---|"]
     lines += [
@@ -131,7 +131,10 @@ def rendered(page: str) -> str:
         f"{row['times_as_it_is']:.2f} |"
         for row in found["rows"]
     ]
+    lines += ["", f"{found['targets']:,} targets a step; {where(found)}"]
     page = between(page, "step", "\n".join(lines) + "\n")
+    if not found["parts"]:
+        return page
     catalogues = list(dict.fromkeys(row["items"] for row in found["parts"]))
     share = {(row["part"], row["items"]): row["share"] for row in found["parts"]}
     lines = [

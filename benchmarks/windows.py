@@ -6,7 +6,8 @@
 SASRec in the paper's size on ML-1M's catalogue: as many targets a step at every window, so that a
 linear mechanism should take as long and as much at each. Every window has a process of its own:
 memory is how far its steps raise the peak of it. Softmax goes as far as its time allows. Run it
-while nothing else runs. Writes results/benchmarks/windows.json and windows.png.
+while nothing else runs. Writes results/benchmarks/windows.json and windows.png, and the table of
+docs/performance.md.
 """
 
 from __future__ import annotations
@@ -23,15 +24,14 @@ from benchmarks.measuring import (
     PAPER,
     alone,
     arguments,
-    between,
     peak_mib,
     seconds_of,
     training_step,
     write,
 )
-from benchmarks.surroundings import ROOT
+from benchmarks.results import OUT_FOLDER, PAGE, between, picture, where
 
-OUT, PAGE = ROOT / "results/benchmarks/windows.json", ROOT / "docs" / "training-speed.md"
+OUT = OUT_FOLDER / "windows.json"
 MECHANISMS = ("linrec-decay", "softmax")
 TARGETS = 16_000
 
@@ -79,15 +79,20 @@ def one(mechanism: str, window: int, targets: int, repeats: int) -> dict[str, fl
 
 
 def rendered(page: str) -> str:
-    """docs/training-speed.md with the table between its markers made anew."""
-    rows = json.loads(OUT.read_text("utf-8"))["rows"]
+    """docs/performance.md with the table between its markers made anew."""
+    return between(page, "windows", table(json.loads(OUT.read_text("utf-8"))))
+
+
+def table(outcome: dict[str, Any]) -> str:
     lines = ["| window | attention | step | x its first window | memory |", "|---|---|---|---|---|"]
     lines += [
         f"| {row['window']:,} | `{row['mechanism']}` | {row['seconds']:.2f} s | "
         f"{row['times_first']} | {row['mib']:,.0f} MiB |"
-        for row in rows
+        for row in outcome["rows"]
     ]
-    return between(page, "windows", "\n".join(lines) + "\n")
+    lines += ["", f"{outcome['targets']:,} targets a step; {where(outcome)}", ""]
+    title = "Time and memory of a target over the window: level is linear"
+    return "\n".join([*lines, picture(title, OUT.with_suffix(".png"))]) + "\n"
 
 
 def plot(rows: list[dict[str, Any]], targets: int, path: Path) -> None:

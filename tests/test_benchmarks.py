@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -36,13 +34,3 @@ def test_the_plot_is_drawn(tmp_path: Path) -> None:
     ]
     windows.plot(rows, 1_000, tmp_path / "windows.png")
     assert (tmp_path / "windows.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("benchmark", [losses, step, windows], ids=lambda module: module.__name__)
-def test_no_figure_on_the_page_was_typed_in(benchmark: ModuleType) -> None:
-    text = benchmark.PAGE.read_text("utf-8")
-    if benchmark.OUT.exists():
-        assert benchmark.rendered(text) == text
-        assert {"commit", "machine", "command"} <= json.loads(benchmark.OUT.read_text()).keys()
-    else:
-        assert "_Not measured yet" in text

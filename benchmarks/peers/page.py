@@ -1,15 +1,14 @@
-"""docs/peers-speed.md from the results: the table between its markers, and the plot."""
+"""The peers on docs/performance.md: their tables between the markers, and the plot."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from benchmarks.results import OUT_FOLDER, between
-from benchmarks.surroundings import ROOT
+from benchmarks.results import OUT_FOLDER, PAGE, between, picture, where
 
-PAGE = ROOT / "docs" / "peers-speed.md"
-PLOT = ROOT / "docs" / "img" / "peers-speed.png"
+PLOT = OUT_FOLDER / "peers-ml-1m.png"
+OURS = "linrec-decay"
 TITLES = {
     "recbole": "RecBole, SASRec",
     "recbole-linrec": "RecBole, SASRec + the authors' LinRec layer",
@@ -41,10 +40,11 @@ def with_ratios(found: dict[str, dict[str, Any]], ours: str) -> list[dict[str, A
 
 def table(outcome: dict[str, Any]) -> str:
     shown = {key: title for key, title in FIGURES.items() if any(key in r for r in outcome["rows"])}
-    lines = [f"| | version | {' | '.join(shown.values())} |", "|---" * (2 + len(shown)) + "|"]
+    lines = [f"| | versions | {' | '.join(shown.values())} |", "|---" * (2 + len(shown)) + "|"]
     for row in outcome["rows"]:
         cells = [_cell(row, key) for key in shown]
-        lines.append(f"| {TITLES[row['name']]} | {row['version']} | {' | '.join(cells)} |")
+        versions = f"{row['version']}, torch {row['torch']}"
+        lines.append(f"| {TITLES[row['name']]} | {versions} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", _caption(outcome)]) + "\n"
 
 
@@ -58,20 +58,31 @@ def prepare_table(outcome: dict[str, Any]) -> str:
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for row in outcome["rows"]:
         ids = "strings" if row["text_ids"] else "integers"
-        where = f"{row['threads']} threads of {row['machine']}, {row['date']}"
+        machine = f"{row['threads']} threads of {row['machine']}, {row['date']}"
         lines.append(
             f"| {row['events']:,} | {ids} | {row['seconds']:,.0f} | {row['events_a_second']:,} "
-            f"| {row['peak_mb']:,} | {row['peak_bytes_an_event']} | {where} |"
+            f"| {row['peak_mb']:,} | {row['peak_bytes_an_event']} | {machine} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def with_plot(outcome: dict[str, Any]) -> str:
-    picture = PLOT.relative_to(PAGE.parent)
-    return table(outcome) + f"\n![The same as bars on a logarithmic axis]({picture})\n"
+    return table(outcome) + f"\n{picture('The same as bars on a logarithmic axis', PLOT)}\n"
 
 
-TABLES = {"peers-ml-1m": with_plot, "peers-gowalla": table, "prepare": prepare_table}
+def with_protocols(outcome: dict[str, Any]) -> str:
+    """The table, and what the sampled protocols take of ours beside full ranking."""
+    own = next((row for row in outcome["rows"] if row["name"] == OURS), {})
+    told = [f"{protocol} {short(own[key])} s" for protocol, key in PROTOCOLS.items() if key in own]
+    return table(outcome) + (f"\n{TITLES[OURS]} by protocol: {', '.join(told)}.\n" if told else "")
+
+
+PROTOCOLS = {  # of evaluation -> their figure
+    "full ranking": "eval_seconds",
+    "`pop100`": "pop100_seconds",
+    "`uni100`": "uni100_seconds",
+}
+TABLES = {"peers-ml-1m": with_plot, "peers-gowalla": with_protocols, "prepare": prepare_table}
 
 
 def rendered(page: str) -> str:
@@ -108,7 +119,7 @@ def plot(rows: list[dict[str, Any]]) -> None:
         values = [row.get(key, float("nan")) for row in rows]
         known = [row[key] for row in rows if key in row]
         bars = panel.barh(names, values, color=colours)
-        labels = [_short(row[key]) if key in row else "" for row in rows]
+        labels = [short(row[key]) if key in row else "" for row in rows]
         panel.bar_label(bars, labels=labels, padding=2, fontsize=8)
         panel.set(xscale="log", xlabel=FIGURES[key], xlim=(min(known) / 3, max(known) * 12))
         panel.xaxis.set_minor_formatter(NullFormatter())
@@ -122,16 +133,16 @@ def plot(rows: list[dict[str, Any]]) -> None:
 def _cell(row: dict[str, Any], key: str) -> str:
     if key not in row:
         return "-"
-    value = _short(row[key])
+    value = short(row[key])
     ratio = row.get(f"{key}_ratio")
-    return value if ratio is None else f"{value} ({_times(ratio)})"
+    return value if ratio is None else f"{value} ({times(ratio)})"
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _times(ratio: float) -> str:
+def times(ratio: float) -> str:
     return f"{ratio:,.0f} x" if ratio >= 10 else f"{ratio:.2g} x"
 
 
@@ -140,9 +151,7 @@ def _caption(outcome: dict[str, Any]) -> str:
     return (
         f"{data['name']}: {data['users']:,} users, {data['items']:,} items, {data['events']:,} "
         f"events. N = {shape['length']}, d = {shape['width']}, h = {shape['heads']}, "
-        f"L = {shape['layers']}, inner {shape['inner']}; {outcome['threads']} threads of "
-        f"{outcome['machine']}, {outcome['date']}, commit {outcome['commit']}: "
-        f"`{outcome['command'].strip()}`."
+        f"L = {shape['layers']}, inner {shape['inner']}; {where(outcome)}"
     )
 
 

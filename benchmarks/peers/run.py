@@ -1,6 +1,6 @@
 """SASRec as a user would pick it elsewhere, against ours: same events, same shape, same threads.
 
-    make bench-peers                                         # all, about 20 minutes
+    make bench-peers                                         # all
     make bench-peers PEERS_ARGS="--peers rectools linrec-decay --seconds 20"
     make bench-peers PEERS_ARGS="--dataset gowalla --peers recbole linrec-decay --seconds 0"
 
@@ -10,7 +10,7 @@ RecBole trains one target a row, the others every position. RecBole switches aut
 checks on when it is imported; they stay on, as its users have them. Then every test user is ranked
 over the full catalogue (RecBole cannot hide seen items, the others do) and the peak of the process
 is taken. Run it while nothing else runs. Writes results/benchmarks/peers-DATASET.json, and the
-table and the plot of docs/peers-speed.md.
+tables of docs/performance.md and README.md with their plot.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from benchmarks import speed
 from benchmarks.peers import page
 from benchmarks.peers.common import LOG, Task
 from benchmarks.results import OUT_FOLDER
@@ -45,7 +46,6 @@ PEERS: dict[str, tuple[str, str, int, int]] = {
     "linrec": ("ours", "linrec", 4096, 0),
     "linrec-decay": ("ours", "linrec-decay", 4096, 0),
 }
-OURS = "linrec-decay"
 # rare items are left out as most papers on ML-1M do; Gowalla comes without them
 DATASETS: dict[str, dict[str, Any]] = {
     "ml-1m": {"filter": {"min_item_events": 5}, "shape": {}},
@@ -62,6 +62,8 @@ def main() -> None:
         about = write_events(events, Path(folder), asked.dataset)
         for turn in range(asked.turns):
             for name in asked.peers:
+                if turn and name in asked.once:
+                    continue
                 found = measured(name, task_of(name, folder, asked))
                 best[name] = better(best.get(name), found)
                 print(f"{turn + 1}/{asked.turns} {page.sentence(name, found)}", flush=True)
@@ -71,13 +73,14 @@ def main() -> None:
         "threads": asked.threads,
         "dataset": {"name": asked.dataset, **about},
         "shape": shape_of(asked),
-        "rows": page.with_ratios(best, OURS),
+        "rows": page.with_ratios(best, page.OURS),
     }
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(json.dumps(outcome, indent=1) + "\n", "utf-8")
     print(f"wrote {asked.out}")
     if asked.out.parent == OUT_FOLDER:
         page.write()
+        speed.write()
 
 
 def write_events(events: Path, folder: Path, dataset: str) -> dict[str, int]:
@@ -157,6 +160,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="of training; 0: none")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before the clock starts")
     parser.add_argument("--turns", type=int, default=1, help="best of so many")
+    slow = ["recbole", "recbole-linrec"]
+    parser.add_argument("--once", nargs="*", default=slow, help="in the first turn alone")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     for name in ("length", "width", "heads", "layers", "inner"):
         parser.add_argument(f"--{name}", type=int)

@@ -90,11 +90,6 @@ def test_every_figure_is_told_as_a_multiple_of_ours() -> None:
     assert "355 (10 x)" in page._cell(rows[0], "seconds_a_million")
 
 
-def test_no_figure_on_the_page_was_typed_in() -> None:
-    text = page.PAGE.read_text("utf-8")
-    assert page.rendered(text) == text
-
-
 def test_the_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "PLOT", tmp_path / "bars.png")
     page.plot([{"name": "replay", "eval_seconds": 20.0}, {"name": "linrec", "eval_seconds": 2.0}])

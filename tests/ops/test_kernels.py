@@ -176,7 +176,30 @@ def test_is_a_well_behaved_operator(decayed: bool) -> None:
     q, k, v = (x.requires_grad_() for x in (case.q, case.k, case.v))
     decay = case.decay.requires_grad_() if decayed else None
     name = "linrec-decay" if decayed else "linrec"
-    torch.library.opcheck(fused._attend, (q, k, v, case.keep, decay, name, True))
+    projected = (
+        torch.stack([q, k, v], 2).transpose(1, 3).detach().requires_grad_()
+    )  # [B, N, 3, H, D]
+    for parts in ([q, k, v], [projected.requires_grad_()]):
+        torch.library.opcheck(fused._attend, (parts, case.keep, decay, name, True))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("mechanism", list(fused.RULES))
+def test_a_projection_is_taken_whole(mechanism: str, causal: bool) -> None:
+    torch.manual_seed(0)
+    projected = torch.randn(3, 21, 3, 2, 16, requires_grad=True)
+    keep = torch.arange(21) >= torch.tensor([[0], [4], [20]])
+    decay = torch.tensor([-0.2, -0.01]) if ops.takes_decay(mechanism) else None
+    dout = torch.randn(3, 2, 21, 16)
+    options = {"keep": keep, "causal": causal, "decay": decay}
+    out = ops.attend_projected(mechanism, projected, **options)
+    (gradient,) = torch.autograd.grad(out, projected, dout)
+    q, k, v = projected.permute(2, 0, 3, 1, 4)
+    with ops.without_kernels():
+        expected = ops.attend(mechanism, q, k, v, **options)
+        (expected_gradient,) = torch.autograd.grad(expected, projected, dout)
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -225,19 +248,50 @@ def test_can_be_switched_off() -> None:
     assert run(code, LINREC_KERNELS="off") == "off: LINREC_KERNELS=off"
 
 
+@pytest.mark.parametrize("instructions", ["portable", "avx2", "avx512"])
+def test_every_instruction_set_gives_the_same(instructions: str) -> None:
+    code = """
+        import torch
+        from linrec import ops
+        from linrec.ops import fused
+        print(ops.kernels())
+        for name in fused.RULES:
+            for causal in (True, False):
+                for width in (8, 16, 20, 64):
+                    torch.manual_seed(width)
+                    inputs = [torch.randn(2, 2, 37, width, requires_grad=True) for _ in range(3)]
+                    decay = None
+                    if name == "linrec-decay":
+                        decay = torch.tensor([-0.1, -0.4], requires_grad=True)
+                    wanted = [*inputs, *([] if decay is None else [decay])]
+                    def found():
+                        out = ops.attend(name, *inputs, causal=causal, decay=decay)
+                        return out, *torch.autograd.grad(out.square().sum(), wanted)
+                    ours = found()
+                    with ops.without_kernels():
+                        twins = found()
+                    for x, y in zip(ours, twins, strict=True):
+                        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
+    """
+    ran = run(code, LINREC_INSTRUCTIONS=instructions)
+    if ran != instructions:
+        pytest.skip(f"this CPU has no {instructions}")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_does_not_wait_for_its_parents_threads() -> None:
+    """Nothing of torch's is called beside it: its own operators would wait."""
     code = """
         import os, torch
         from linrec import ops
         torch.set_num_threads(3)
         x = torch.randn(4, 4, 300, 32)
-        out = ops.attend("linrec", x, x, x, causal=True)
+        def attended():
+            return ops.attend("linrec", x, x, x, causal=True).numpy().tobytes()
+        out = attended()
         child = os.fork()
         if not child:
-            again = ops.attend("linrec", x, x, x, causal=True)
-            torch.set_num_threads(1)  # torch's own operators do wait
-            os._exit(0 if torch.equal(again, out) else 1)
+            os._exit(0 if attended() == out else 1)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     assert run(code, OMP_NUM_THREADS="3") == "0"

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linrec import ops
 from linrec.backbones.state import tensors_of
 from linrec.export.graphs import CHUNK, HistoryScorer, Step
 from linrec.export.operators import TRANSLATIONS
@@ -57,7 +58,8 @@ def _trace(
 ) -> None:
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
-    with torch.no_grad(), _quiet():
+    # no runtime knows the kernels' operator; what it stands for, every one does
+    with torch.no_grad(), ops.without_kernels(), _quiet():
         # onnxscript's optimiser takes 1e-8 for zero, and a norm's epsilon would be gone; runtimes
         # optimise what they load by themselves
         program = torch.onnx.export(

@@ -27,10 +27,10 @@ class MultiHeadAttention(nn.Module):
         return F.logsigmoid(self.decay_logit) if ops.takes_decay(self.mechanism) else None
 
     def forward(self, x: Tensor, keep: Tensor) -> Tensor:
-        q, k, v = self._projected(x)
-        out = ops.attend(
-            self.mechanism, q, k, v, keep=keep, causal=self.causal, decay=self.log_decay()
-        )
+        out = ops.attend_projected(
+            self.mechanism, self._projected(x), keep=keep, causal=self.causal,
+            decay=self.log_decay(),
+        )  # fmt: skip
         return self._merged(out)
 
     def matrix(self, x: Tensor, keep: Tensor) -> Tensor:
@@ -50,15 +50,14 @@ class MultiHeadAttention(nn.Module):
 
     def resume(self, x: Tensor, keep: Tensor, state: ops.State) -> tuple[Tensor, ops.State]:
         """The causal form for events that go on from a state, and the state after them."""
-        q, k, v = self._projected(x)
+        q, k, v = self._projected(x).permute(2, 0, 3, 1, 4)
         out, state = ops.resume(self.mechanism, q, k, v, state, keep=keep, decay=self.log_decay())
         return self._merged(out), state
 
     def _projected(self, x: Tensor) -> Tensor:
-        """[B, N, width] -> q, k and v, each [B, heads, N, width / heads]."""
+        """[B, N, width] -> q, k and v of each event, [B, N, 3, heads, width / heads]."""
         projected: Tensor = self.project_in(x)
-        width = x.shape[2] // self.heads
-        return projected.view(*x.shape[:2], 3, self.heads, width).permute(2, 0, 3, 1, 4)
+        return projected.view(*x.shape[:2], 3, self.heads, x.shape[2] // self.heads)
 
     def _merged(self, out: Tensor) -> Tensor:
         projected: Tensor = self.project_out(out.transpose(1, 2).flatten(-2))

@@ -1,4 +1,4 @@
-"""Dropout as torch has it, for less: its own draws one number at a time, on one thread."""
+"""Dropout as a layer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-CHANCES = 2**16  # a draw of 64 bits decides on four numbers
-DRAWN = 64 // 16
+from linrec.ops.dropout import dropout
 
 
 class Dropout(nn.Module):
@@ -22,16 +21,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.share)
-        return x * _noise(x, self.share)
+        return dropout(x, self.share, int(torch.empty((), dtype=torch.int64).random_()))
 
     def extra_repr(self) -> str:
         return str(self.share)
-
-
-def _noise(like: Tensor, share: float) -> Tensor:
-    """Zeros, about this share of them, and numbers that make up for them."""
-    count = like.numel()
-    bits = torch.empty(-(-count // DRAWN), dtype=torch.int64).random_(-(2**63), None)
-    dropped = round(share * CHANCES)
-    kept = bits.view(torch.int16)[:count].view(like.shape) >= dropped - CHANCES // 2
-    return kept.to(like.dtype).mul_(CHANCES / (CHANCES - dropped))

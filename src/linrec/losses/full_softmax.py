@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrec.losses.loss import Candidates, Loss
+from linrec.losses.loss import Candidates, Loss, at_targets
+from linrec.ops.exponentials import exponentials_
 from linrec.types import PAD
 
 # scores held at a time, 4 MB of them, which stay in the cache ...
@@ -30,16 +31,18 @@ def full_softmax(
     item_vectors: [n_items + 1, d], bias: [n_items + 1], added to the scores. PAD competes with no
     item. The [targets, items] matrix of scores is never held.
     """
-    wanted = targets != PAD
-    # in float32: cross-entropy in eight bits would move in steps of a hundredth
-    wide = torch.promote_types(hidden.dtype, torch.float32)
-    chosen, labels = hidden[wanted].to(wide), targets[wanted]
+    chosen, labels = at_targets(hidden, targets)
+    wide = chosen.dtype
     if not len(labels):
         return chosen.sum()  # zero, and still part of the graph
     offset = None if bias is None else bias.to(wide)
     with torch.autocast(hidden.device.type, enabled=False):
         loss: Tensor = _CrossEntropy.apply(chosen, item_vectors.to(wide), labels, offset)  # type: ignore[no-untyped-call]
     return loss
+
+
+def _up_to(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -57,8 +60,10 @@ class _CrossEntropy(torch.autograd.Function):
         to_hidden, to_vectors = torch.empty_like(hidden), torch.zeros_like(vectors)
         to_bias = None if bias is None else torch.zeros_like(bias)
         items = vectors[PAD + 1 :]
-        rows = max(SCORES // max(len(items), 1), LEAST_ROWS)
-        scores = hidden.new_empty(min(rows, len(hidden)), len(items))
+        most = max(SCORES // max(len(items), 1), LEAST_ROWS)
+        # all chunks alike, because a small rest is slow, and whole registers of rows in each
+        rows = _up_to(-(-len(hidden) // -(-len(hidden) // most)), 16)
+        scores = hidden.new_empty(rows, len(items))
         total = hidden.new_zeros(())
         for begin in range(0, len(hidden), rows):
             x, own, gradient = (y[begin : begin + rows] for y in (hidden, labels, to_hidden))
@@ -67,9 +72,7 @@ class _CrossEntropy(torch.autograd.Function):
             if bias is not None:
                 share += bias[PAD + 1 :]
             right = share.gather(1, (own - PAD - 1)[:, None])
-            largest = share.amax(1, keepdim=True)
-            share.sub_(largest).exp_()
-            whole = share.sum(1, keepdim=True)
+            largest, whole = exponentials_(share)
             total += (whole.log() + largest - right).sum()
             # divided by the whole where it is one number a row and not one an item
             torch.mm(share, items, out=gradient)

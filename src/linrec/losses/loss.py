@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from linrec.losses.sampling import IntArray
+from linrec.types import PAD
 
 
 class Candidates(NamedTuple):
@@ -17,6 +19,18 @@ class Candidates(NamedTuple):
     vectors: Tensor  # [n_items + 1, d] with PAD first; or [M, d], in the order they were asked for
     bias: Tensor | None  # [n_items + 1] or [M], added to the scores
     items: Tensor | None = None  # [M], None where it is the whole catalogue
+
+
+def at_targets(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """[T, d] and [T]: all positions that have a target, in float32 or wider.
+
+    Cross-entropy in eight bits would move in steps of a hundredth.
+    """
+    rows, labels = hidden.flatten(0, -2), targets.flatten()
+    places = (labels != PAD).nonzero()[:, 0]
+    if len(places) < len(labels):
+        rows, labels = rows.index_select(0, places), labels.index_select(0, places)
+    return rows.to(torch.promote_types(hidden.dtype, torch.float32)), labels
 
 
 class Loss(ABC):

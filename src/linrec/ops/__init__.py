@@ -35,6 +35,7 @@ __all__ = [
     "MeanState",
     "State",
     "attend",
+    "attend_projected",
     "attention_matrix",
     "factors",
     "find",
@@ -82,13 +83,30 @@ def attend(
     if not q.shape[2]:
         return torch.zeros_like(v)
     if fused.covers(mechanism, q, k, v):
-        return fused.attend(mechanism, q, k, v, keep, causal, rate)
+        return fused.attend(mechanism, [q, k, v], keep, causal, rate)
     if isinstance(found, Softmax):
         out = found.attend(q, k, v, keep, causal, rate)
     else:
         with torch.autocast(q.device.type, enabled=False):
             out = found.attend(_wide(q), _wide(k), _wide(v), keep, causal, rate).to(v.dtype)
     return out if keep is None else out * keep[:, None, :, None]
+
+
+def attend_projected(
+    mechanism: str,
+    projected: Tensor,
+    *,
+    keep: Tensor | None = None,
+    causal: bool = False,
+    decay: Tensor | None = None,
+) -> Tensor:
+    """`attend` for q, k and v as one projection leaves them, [B, N, 3, H, D]. -> [B, H, N, D]"""
+    q, k, v = projected.permute(2, 0, 3, 1, 4)
+    if not fused.covers(mechanism, q, k, v) or not q.shape[2]:
+        return attend(mechanism, q, k, v, keep=keep, causal=causal, decay=decay)
+    _check_shapes(q, k, v, keep)
+    rate = _check_decay(mechanism, decay, q)
+    return fused.attend(mechanism, [projected], keep, causal, rate)
 
 
 def attention_matrix(

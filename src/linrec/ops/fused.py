@@ -7,7 +7,7 @@ torch form, which is their slow twin: same values, same gradients (tests/ops/tes
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -78,30 +78,59 @@ def covers(mechanism: str, q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 def attend(
     mechanism: str,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    parts: list[Tensor],
     keep: Tensor | None,
     causal: bool,
     decay: Tensor | None,
 ) -> Tensor:
-    """What the mechanism's `attend` gives, zeros where padded."""
+    """What the mechanism's `attend` gives, zeros where padded.
+
+    parts: q, k and v, or one tensor of all three, [B, N, 3, H, D]. Then so is its gradient, which
+    autograd would otherwise have to put together from three.
+    """
     rate = None if decay is None else decay.float()
-    out: Tensor = _attend(q, k, v, keep, rate, mechanism, causal)
+    out: Tensor = _attend(parts, keep, rate, mechanism, causal)
     return out
+
+
+def takes(x: Tensor) -> bool:
+    """Whether the kernels take this as numbers one after the other."""
+    return (
+        _native is not None
+        and not _switched_off
+        and x.device.type == "cpu"
+        and x.dtype == torch.float32
+        and x.is_contiguous()
+        and x.numel() > 0
+    )
+
+
+def dropout(x: Tensor, seed: int, dropped: int, scale: float) -> Tensor:
+    """What linrec.ops.dropout draws and does; no part of a graph."""
+    assert _native is not None
+    to = torch.empty_like(x)
+    _native.dropout(x.detach().view(-1), seed, dropped, scale, torch.get_num_threads(), to.view(-1))
+    return to
+
+
+def exponentials_(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """What linrec.ops.exponentials does; no part of a graph."""
+    assert _native is not None
+    largest, whole = scores.new_empty(len(scores)), scores.new_empty(len(scores))
+    _native.exponentials(scores.detach(), torch.get_num_threads(), largest, whole)
+    return largest[:, None], whole[:, None]
 
 
 @torch.library.custom_op("linrec::attend", mutates_args=())
 def _attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    parts: Sequence[Tensor],
     keep: Tensor | None,
     decay: Tensor | None,
     mechanism: str,
     causal: bool,
 ) -> Tensor:
     assert _native is not None
+    q, k, v = _three(parts)
     out = _like_projected(q)
     _native.forward(
         RULES[mechanism], _rows(q), _rows(k), _rows(v), _plain(keep), _plain(decay), causal,
@@ -113,82 +142,90 @@ def _attend(
 @torch.library.custom_op("linrec::attend_backward", mutates_args=())
 def _attend_backward(
     dout: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    parts: Sequence[Tensor],
     keep: Tensor | None,
     decay: Tensor | None,
     mechanism: str,
     causal: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> list[Tensor]:
+    """The gradients of the parts and, last, of the decay."""
     assert _native is not None
-    dq, dk, dv = _like_projected(q), _like_projected(q), _like_projected(q)
+    gradients = _gradients(parts)
+    (q, k, v), (dq, dk, dv) = _three(parts), _three(gradients)
     # each head of each sequence writes its own share: no sum depends on the number of threads
     shares = None if decay is None else torch.zeros(q.shape[:2], dtype=torch.float64)
     _native.backward(
         RULES[mechanism], _rows(q), _rows(k), _rows(v), _plain(keep), _plain(decay), causal,
         torch.get_num_threads(), _rows(dout), dq, dk, dv, shares,
     )  # fmt: skip
-    return dq, dk, dv, q.new_empty(0) if shares is None else shares.sum(0).float()
+    return [*gradients, dout.new_empty(0) if shares is None else shares.sum(0).float()]
 
 
 @_attend.register_fake
 def _(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    parts: Sequence[Tensor],
     keep: Tensor | None,
     decay: Tensor | None,
     mechanism: str,
     causal: bool,
 ) -> Tensor:
-    del k, v, keep, decay, mechanism, causal
-    return _like_projected(q)
+    del keep, decay, mechanism, causal
+    return _like_projected(_three(parts)[0])
 
 
 @_attend_backward.register_fake
 def _(
     dout: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    parts: Sequence[Tensor],
     keep: Tensor | None,
     decay: Tensor | None,
     mechanism: str,
     causal: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    del dout, k, v, keep, mechanism, causal
-    ddecay = q.new_empty(0) if decay is None else torch.empty_like(decay)
-    return _like_projected(q), _like_projected(q), _like_projected(q), ddecay
+) -> list[Tensor]:
+    del keep, mechanism, causal
+    return [*_gradients(parts), dout.new_empty(0) if decay is None else torch.empty_like(decay)]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     del output
-    q, k, v, keep, decay, ctx.mechanism, ctx.causal = inputs
-    ctx.save_for_backward(q, k, v, keep, decay)
+    parts, keep, decay, ctx.mechanism, ctx.causal = inputs
+    ctx.save_for_backward(*parts, keep, decay)
 
 
-def _backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
-    q, k, v, keep, decay = ctx.saved_tensors
+def _backward(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
+    *parts, keep, decay = ctx.saved_tensors
     if torch.is_grad_enabled():  # a gradient of this gradient is wanted: the torch form has one
-        dq, dk, dv, ddecay = _differentiable(ctx, dout)
+        *gradients, ddecay = _differentiable(ctx, dout)
     else:
-        dq, dk, dv, ddecay = _attend_backward(dout, q, k, v, keep, decay, ctx.mechanism, ctx.causal)
-    return dq, dk, dv, None, None if decay is None else ddecay, None, None
+        *gradients, ddecay = _attend_backward(dout, parts, keep, decay, ctx.mechanism, ctx.causal)
+    return gradients, None, None if decay is None else ddecay, None, None
 
 
 def _differentiable(ctx: Any, dout: Tensor) -> list[Tensor | None]:
     from linrec import ops  # which imports this module
 
-    q, k, v, keep, decay = ctx.saved_tensors
-    inputs = [x for x in (q, k, v, decay) if x is not None and x.requires_grad]
+    *parts, keep, decay = ctx.saved_tensors
+    wanted = [x is not None and x.requires_grad for x in (*parts, decay)]
+    inputs = [x for x, want in zip((*parts, decay), wanted, strict=True) if want]
     with without_kernels():
-        out = ops.attend(ctx.mechanism, q, k, v, keep=keep, causal=ctx.causal, decay=decay)
-    grads = iter(torch.autograd.grad(out, inputs, dout, create_graph=True))
-    return [next(grads) if x is not None and x.requires_grad else None for x in (q, k, v, decay)]
+        out = ops.attend(ctx.mechanism, *_three(parts), keep=keep, causal=ctx.causal, decay=decay)
+    found = iter(torch.autograd.grad(out, inputs, dout, create_graph=True))
+    return [next(found) if want else None for want in wanted]
 
 
 _attend.register_autograd(_backward, setup_context=_save)
+
+
+def _three(parts: Sequence[Tensor]) -> Sequence[Tensor]:
+    """q, k and v, each [B, H, N, D]."""
+    return parts if len(parts) == 3 else parts[0].permute(2, 0, 3, 1, 4).unbind()
+
+
+def _gradients(parts: Sequence[Tensor]) -> list[Tensor]:
+    """Room for the gradients, packed as the parts are."""
+    if len(parts) == 1:
+        return [torch.empty_like(parts[0], memory_format=torch.contiguous_format)]
+    return [_like_projected(part) for part in parts]
 
 
 def _like_projected(q: Tensor) -> Tensor:

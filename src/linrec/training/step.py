@@ -13,9 +13,10 @@ from torch import Tensor
 from linrec.backbones import Backbone
 from linrec.data.sequences import IntArray
 from linrec.losses import LOSSES, Candidates, Loss
+from linrec.losses.loss import at_targets
 from linrec.training.config import RunConfig
 from linrec.training.optimizer import optimizers_of
-from linrec.types import PAD, InputError, SequenceBatch
+from linrec.types import InputError, SequenceBatch
 
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
     "float32": "32-true",
@@ -49,10 +50,7 @@ class Step:
         return value
 
     def _loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        wanted = targets != PAD
-        # in float32: a loss in eight bits would move in steps of a hundredth
-        wide = torch.promote_types(hidden.dtype, torch.float32)
-        hidden, targets = hidden[wanted].to(wide), targets[wanted]
+        hidden, targets = at_targets(hidden, targets)
         asked, bias = self.loss.candidates(targets), self.model.item_bias()
         if asked is None:
             candidates = Candidates(self.model.item_vectors(), bias)

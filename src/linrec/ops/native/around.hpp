@@ -16,10 +16,9 @@ struct Whole {
     alignas(64) float z[SIZE], n[C], x[SIZE], w[SIZE], inverse[SIZE], factor[C];
     totals(head, false, F, nullptr, factors, S, z, n);
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
-      head.load(p.q, chunk, x);
-      head.features.queries(x, head.in_chunk(chunk), factor, w);
+      head.features.queries(head.load(p.q, chunk, x), head.in_chunk(chunk), factor, w);
       head.features.divided(w, z, n, inverse, w);
-      product<C, D, D, false, true, Part::all>(w, S, x);
+      product<C, D, D>(w, S, x);
       head.store(x, p.out, chunk);
     }
   }
@@ -28,16 +27,15 @@ struct Whole {
     const Problem& p = head.p;
     float *F = shelf.take(head.chunks * SIZE), *factors = shelf.take(head.chunks * C);
     float *S = shelf.take(D * D), *R = shelf.take(D * D), *T = shelf.take(D * D);
-    alignas(64) float z[SIZE], n[C], x[SIZE], u[SIZE], w[SIZE], dout[SIZE], dz[SIZE], dn[C];
-    alignas(64) float inverse[SIZE], factor[C], Z[SIZE] = {};
+    alignas(64) float z[SIZE], n[C], x[SIZE], u[SIZE], w[SIZE], dz[SIZE], dn[C];
+    alignas(64) float room[SIZE], inverse[SIZE], factor[C], Z[SIZE] = {};
     totals(head, true, F, factors, factors, S, z, n);
     zero(R, D * D);
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
-      head.load(p.q, chunk, x);
-      head.features.queries(x, head.in_chunk(chunk), factor, u);
+      head.features.queries(head.load(p.q, chunk, x), head.in_chunk(chunk), factor, u);
       head.features.divided(u, z, n, inverse, w);
-      head.load(p.dout, chunk, dout);
-      product<C, D, D, false, true, Part::all>(dout, S, x);
+      const View<D> dout = head.load(p.dout, chunk, room);
+      product<C, D, D>(dout.data, S, x, {}, dout.row);
       head.absorb(head.up, w, dout, R);
       head.features.divided_back(u, w, z, n, inverse, x, dz, dn);
       head.features.queries_back(u, factor, x);
@@ -48,10 +46,10 @@ struct Whole {
     transpose<D, D>(R, T);
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
       const float* f = F + chunk * SIZE;
-      product<C, D, D, false, true, Part::all>(f, R, x);
+      product<C, D, D>(f, R, x);
       head.store(x, p.dv, chunk);
-      head.load(p.v, chunk, w);
-      product<C, D, D, false, true, Part::all>(w, T, x);
+      const View<D> v = head.load(p.v, chunk, w);
+      product<C, D, D>(v.data, T, x, {}, v.row);
       head.features.columns_back(f, Z, x);
       head.features.keys_back(f, factors + chunk * C, x);
       head.store(x, p.dk, chunk);
@@ -61,15 +59,14 @@ struct Whole {
   // Over all positions, the sums z in each of C rows; `turned` leaves S transposed.
   static void totals(const Head<D>& head, bool turned, float* F, float* each, float* factors,
                      float* S, float* z, float* n) {
-    alignas(64) float v[SIZE], x[SIZE], sum[D] = {};
+    alignas(64) float room[SIZE], x[SIZE], sum[D] = {};
     zero(S, D * D);
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
       float* f = F + chunk * SIZE;
-      head.load(head.p.k, chunk, x);
-      head.features.keys(x, head.in_chunk(chunk), each ? each + chunk * C : factors, f);
+      head.features.keys(head.load(head.p.k, chunk, x), head.in_chunk(chunk), each ? each + chunk * C : factors, f);
       head.features.columns(f, x);
       head.running_up(x, sum, x);
-      head.load(head.p.v, chunk, v);
+      const View<D> v = head.load(head.p.v, chunk, room);
       if (turned) head.absorb(head.up, v, f, S);
       else head.absorb(head.up, f, v, S);
     }
@@ -89,17 +86,16 @@ struct Around {
   const Problem& p = head.p;
   // each [chunks, C, D] or [chunks, C]; past: up to each position, itself included
   float *F, *W, *past_z, *z, *past_n, *n;
-  float *S, *R, *T;
+  float *S, *R;
 
   Around(const Head<D>& given, Shelf& shelf) : head(given) {
     F = shelf.take(head.chunks * SIZE), W = shelf.take(head.chunks * SIZE);
     past_z = shelf.take(head.chunks * SIZE), z = shelf.take(head.chunks * SIZE);
     past_n = shelf.take(head.chunks * C), n = shelf.take(head.chunks * C);
-    S = shelf.take(D * D), R = shelf.take(D * D), T = shelf.take(D * D);
+    S = shelf.take(D * D), R = shelf.take(D * D);
     alignas(64) float x[SIZE], inverse[SIZE], factor[C];
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
-      head.load(p.k, chunk, x);
-      head.features.keys(x, head.in_chunk(chunk), factor, F + chunk * SIZE);
+      head.features.keys(head.load(p.k, chunk, x), head.in_chunk(chunk), factor, F + chunk * SIZE);
       head.features.columns(F + chunk * SIZE, W + chunk * SIZE);
       for (int c = 0; c < C; ++c) n[chunk * C + c] = c < head.in_chunk(chunk) ? 1.0f : 0.0f;
     }
@@ -111,8 +107,7 @@ struct Around {
   // W of one chunk; leaves what made it
   void weights(int64_t chunk, float* u, float* factor, float* inverse) {
     alignas(64) float q[SIZE];
-    head.load(p.q, chunk, q);
-    head.features.queries(q, head.in_chunk(chunk), factor, u);
+    head.features.queries(head.load(p.q, chunk, q), head.in_chunk(chunk), factor, u);
     head.features.divided(u, z + chunk * SIZE, n + chunk * C, inverse, W + chunk * SIZE);
   }
 
@@ -137,18 +132,18 @@ struct Around {
   }
 
   void answer_queries(float* O) {
-    alignas(64) float v[SIZE], x[SIZE];
+    alignas(64) float room[SIZE], x[SIZE];
     zero(S, D * D);
     for (int64_t chunk = head.chunks - 1; chunk >= 0; --chunk) {
       const float *w = W + chunk * SIZE, *f = F + chunk * SIZE;
-      head.load(p.v, chunk, v);
+      const View<D> v = head.load(p.v, chunk, room);
       head.template answer<Part::upper>(head.down, head.down.without, w, f, v, S, O + chunk * SIZE);
       head.absorb(head.down, f, v, S);
     }
     zero(S, D * D);
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
       const float *w = W + chunk * SIZE, *f = F + chunk * SIZE;
-      head.load(p.v, chunk, v);
+      const View<D> v = head.load(p.v, chunk, room);
       head.template answer<Part::lower>(head.up, head.up.including, w, f, v, S, x);
       add<SIZE>(O + chunk * SIZE, x);
       head.store(x, p.out, chunk);
@@ -161,30 +156,28 @@ struct Around {
     sums.gradients(shelf);
   }
 
-  // Gradients that came one way; S, R and T are the states of that way.
+  // Gradients that came one way; S and R are the states of that way.
   struct Gradients {
-    alignas(64) float v[SIZE], dout[SIZE], dw[SIZE], df[SIZE], dv[SIZE];
+    alignas(64) float dw[SIZE], df[SIZE], dv[SIZE];
   };
 
   template <Part PART>
-  void one_way(const Way& way, const float* to_queries, const float* to_keys, int64_t chunk,
-               Gradients& found) const {
+  void one_way(const Way& way, const float* to_queries, const float* to_keys,
+               const float* from_keys, int64_t chunk, Gradients& found) const {
+    alignas(64) float v_copy[SIZE], dout_copy[SIZE], near[C * C];
     const float *w = W + chunk * SIZE, *f = F + chunk * SIZE;
-    head.load(p.v, chunk, found.v);
-    head.load(p.dout, chunk, found.dout);
-    const float *v = found.v, *dout = found.dout;
+    const View<D> v = head.load(p.v, chunk, v_copy), dout = head.load(p.dout, chunk, dout_copy);
     head.template answer<PART>(way, to_queries, dout, v, f, S, found.dw);
     head.template answer<PART>(way, to_keys, f, w, dout, R, found.dv);
-    head.template answer<PART>(way, to_keys, v, dout, w, T, found.df);
+    head.nearby(from_keys, dout, v, near);
+    head.answer_turned(way, near, v, w, R, found.df);
     head.absorb(way, v, f, S);
     head.absorb(way, w, dout, R);
-    head.absorb(way, dout, w, T);
   }
 
   void clear_states() {
     zero(S, D * D);
     zero(R, D * D);
-    zero(T, D * D);
   }
 
   void gradients(Shelf& shelf) {
@@ -196,7 +189,8 @@ struct Around {
     Gradients found;
     clear_states();
     for (int64_t chunk = 0; chunk < head.chunks; ++chunk) {
-      one_way<Part::lower>(head.up, head.up.including, head.up.without, chunk, found);
+      one_way<Part::lower>(head.up, head.up.including, head.up.without, head.down.without, chunk,
+                           found);
       copy<SIZE>(found.dw, DW + chunk * SIZE);
       copy<SIZE>(found.df, DF + chunk * SIZE);
       copy<SIZE>(found.dv, DV + chunk * SIZE);
@@ -207,7 +201,8 @@ struct Around {
     alignas(64) float u[SIZE], inverse[SIZE], factor[C];
     for (int64_t chunk = head.chunks - 1; chunk >= 0; --chunk) {
       float *dw = DW + chunk * SIZE, *df = DF + chunk * SIZE, *dv = DV + chunk * SIZE;
-      one_way<Part::upper>(head.down, head.down.without, head.down.including, chunk, found);
+      one_way<Part::upper>(head.down, head.down.without, head.down.including, head.up.including,
+                           chunk, found);
       ddecay -= head.ticked(chunk, W + chunk * SIZE, found.dw) +
                 head.ticked(chunk, F + chunk * SIZE, found.df);
       add<SIZE>(found.dw, dw);

@@ -16,8 +16,12 @@ namespace linrec::LINREC_ISA {
 
 constexpr float EPSILON = 1e-8f;  // as in ops/mechanism.py
 
-// exp(x) - 1 for x <= 0, exact near zero too: 2^n (exp(r) - 1) + (2^n - 1) with |r| < 0.35
-LINREC_INLINE float exp_minus_one(float x) {
+// exp(x) = power (1 + rest) for x <= 0, with |rest| < 0.42
+struct Exponential {
+  float power, rest;
+};
+
+LINREC_INLINE Exponential exponential(float x) {
   x = x < -87.0f ? -87.0f : x;
   const int32_t whole = static_cast<int32_t>(x * 1.44269504f - 0.5f);  // the nearest: x <= 0
   const float n = static_cast<float>(whole);
@@ -32,7 +36,13 @@ LINREC_INLINE float exp_minus_one(float x) {
   const int32_t bits = (whole + 127) << 23;
   float power;
   memcpy(&power, &bits, sizeof power);
-  return power * p + (power - 1.0f);
+  return {power, p};
+}
+
+// exp(x) - 1 for x <= 0, exact near zero too
+LINREC_INLINE float exp_minus_one(float x) {
+  const Exponential e = exponential(x);
+  return e.power * e.rest + (e.power - 1.0f);
 }
 
 // No branch, so that loops over it vectorise; both halves let NaN through.
@@ -40,21 +50,34 @@ LINREC_INLINE float elu(float x) {
   return (x < 0 ? 0.0f : x) + exp_minus_one(x > 0 ? 0.0f : x);
 }
 
+// C rows of D numbers, at one distance from each other.
+template <int D>
+struct View {
+  const float* data;
+  int64_t row = D;
+
+  View(const float* rows) : data(rows) {}
+  View(const float* rows, int64_t distance) : data(rows), row(distance) {}
+};
+
 template <int D>
 struct Features {
   static constexpr int SIZE = C * D;
 
   const Rule rule;
   const int width;
+  // what an ELU's value lacks of its slope, where it is no line; enough for the identity's to be 1
+  const float lift = rule.map == Map::elu ? 1.0f : rule.map == Map::elu_plus_one ? 0.0f : INFINITY;
   const float scale = rule.divisor == Divisor::rows ? 1.0f : 1.0f / sqrtf(float(width));
 
   // The map of each number; nothing at all past the last position and past the width.
-  void mapped(const float* x, int count, float* to) const {
+  LINREC_INLINE void mapped(View<D> x, int count, float* to) const {
     if (rule.map == Map::identity) {
-      copy<SIZE>(x, to);
+      for (int c = 0; c < C; ++c) copy<D>(x.data + c * x.row, to + c * D);
       return;
     }
-    for (int i = 0; i < SIZE; ++i) to[i] = elu(x[i]);
+    for (int c = 0; c < C; ++c)
+      for (int i = 0; i < D; ++i) to[c * D + i] = elu(x.data[c * x.row + i]);
     if (rule.map == Map::elu) return;
     for (int c = 0; c < C; ++c)
       for (int i = 0; i < D; ++i) {
@@ -63,19 +86,19 @@ struct Features {
       }
   }
 
-  // x times the map's slope where its value is `value`
-  void times_slope(const float* value, float* x) const {
-    if (rule.map == Map::elu)
-      for (int i = 0; i < SIZE; ++i) x[i] *= value[i] > 0 ? 1.0f : value[i] + 1.0f;
-    if (rule.map == Map::elu_plus_one)
-      for (int i = 0; i < SIZE; ++i) x[i] *= value[i] > 1 ? 1.0f : value[i];
+  // The map's slope where its value is `value`: both ELUs are exponentials up to where they are 1.
+  LINREC_INLINE float slope_at(float value) const {
+    const float power = value + lift;
+    return power > 1 ? 1.0f : power;
   }
 
   // to = value times a factor a row, which makes its norm `norm` where it is to be a unit vector
-  static void stretched(const float* value, bool unit, float norm, float* factor, float* to) {
+  static LINREC_INLINE void stretched(const float* value, bool unit, float norm, float* factor, float* to) {
     if (unit) {
       dots<C, D>(value, value, factor);
-      for (int c = 0; c < C; ++c) factor[c] = norm / sqrtf(factor[c] + EPSILON);
+      for (int c = 0; c < C; ++c) factor[c] += EPSILON;
+      inverse_roots<C>(factor);
+      for (int c = 0; c < C; ++c) factor[c] *= norm;
     } else {
       for (int c = 0; c < C; ++c) factor[c] = norm;
     }
@@ -83,44 +106,46 @@ struct Features {
   }
 
   // dx, the gradient of y = stretched(value), becomes that of what was mapped
-  void unstretched(const float* y, const float* factor, bool unit, float norm, float* dx) const {
-    alignas(64) float along[C], value[SIZE], inverse[C];
-    if (unit) {  // the factor's own gradient takes out what lies along y
-      dots<C, D>(dx, y, along);
-      for (int c = 0; c < C; ++c) along[c] /= norm * norm;
-      for (int c = 0; c < C; ++c)
-        for (int i = 0; i < D; ++i) dx[c * D + i] -= along[c] * y[c * D + i];
+  LINREC_INLINE void unstretched(const float* y, const float* factor, bool unit, float norm, float* dx) const {
+    alignas(64) float along[C] = {}, inverse[C];
+    if (unit) dots<C, D>(dx, y, along);  // the factor's own gradient takes out what lies along y
+    for (int c = 0; c < C; ++c) {
+      along[c] /= norm * norm;
+      inverse[c] = 1.0f / factor[c];
     }
-    for (int c = 0; c < C; ++c) inverse[c] = 1.0f / factor[c];
-    scale_rows<C, D>(y, inverse, value);
-    scale_rows<C, D>(dx, factor, dx);
-    times_slope(value, dx);
+    for (int c = 0; c < C; ++c)
+      for (int i = 0; i < D; ++i) {
+        const int at = c * D + i;
+        const float slope = slope_at(y[at] * inverse[c]);
+        dx[at] = (dx[at] - along[c] * y[at]) * factor[c] * slope;
+      }
   }
 
-  void queries(const float* q, int count, float* factor, float* u) const {
+  LINREC_INLINE void queries(View<D> q, int count, float* factor, float* u) const {
     alignas(64) float value[SIZE];
     mapped(q, count, value);
     stretched(value, rule.unit_queries, scale, factor, u);
   }
 
-  void queries_back(const float* u, const float* factor, float* dq) const {
+  LINREC_INLINE void queries_back(const float* u, const float* factor, float* dq) const {
     unstretched(u, factor, rule.unit_queries, scale, dq);
   }
 
-  void keys(const float* k, int count, float* factor, float* f) const {
+  LINREC_INLINE void keys(View<D> k, int count, float* factor, float* f) const {
     alignas(64) float value[SIZE];
     if (!rule.unit_keys) return mapped(k, count, f);
     mapped(k, count, value);
     stretched(value, true, 1.0f, factor, f);
   }
 
-  void keys_back(const float* f, const float* factor, float* dk) const {
+  LINREC_INLINE void keys_back(const float* f, const float* factor, float* dk) const {
     if (rule.unit_keys) unstretched(f, factor, true, 1.0f, dk);
-    else times_slope(f, dk);
+    else
+      for (int i = 0; i < SIZE; ++i) dk[i] *= slope_at(f[i]);
   }
 
   // What each key adds to the sums that divide.
-  void columns(const float* f, float* x) const {
+  LINREC_INLINE void columns(const float* f, float* x) const {
     if (rule.divisor == Divisor::energy)
       for (int i = 0; i < SIZE; ++i) x[i] = f[i] * f[i];
     else
@@ -128,7 +153,7 @@ struct Features {
   }
 
   // df += the gradient that came through `columns`
-  void columns_back(const float* f, const float* dx, float* df) const {
+  LINREC_INLINE void columns_back(const float* f, const float* dx, float* df) const {
     if (rule.divisor == Divisor::energy)
       for (int i = 0; i < SIZE; ++i) df[i] += 2.0f * f[i] * dx[i];
     else if (rule.divisor == Divisor::rows)
@@ -136,13 +161,13 @@ struct Features {
   }
 
   // w = u divided by what the sums z [C, D] and counts n [C] make; by roots they leave their inverse
-  void divided(const float* u, const float* z, const float* n, float* inverse, float* w) const {
+  LINREC_INLINE void divided(const float* u, const float* z, const float* n, float* inverse, float* w) const {
     alignas(64) float by[C];
     switch (rule.divisor) {
       case Divisor::energy:
         for (int c = 0; c < C; ++c)
-          for (int i = 0; i < D; ++i)
-            inverse[c * D + i] = 1.0f / sqrtf(n[c] * z[c * D + i] + EPSILON);
+          for (int i = 0; i < D; ++i) inverse[c * D + i] = n[c] * z[c * D + i] + EPSILON;
+        inverse_roots<SIZE>(inverse);
         for (int i = 0; i < SIZE; ++i) w[i] = u[i] * inverse[i];
         return;
       case Divisor::count:
@@ -158,7 +183,7 @@ struct Features {
   }
 
   // dw becomes the gradient of u; dz and dn get those of the sums
-  void divided_back(const float* u, const float* w, const float* z, const float* n,
+  LINREC_INLINE void divided_back(const float* u, const float* w, const float* z, const float* n,
                     const float* inverse, float* dw, float* dz, float* dn) const {
     alignas(64) float by[C], along[C];
     zero(dn, C);

@@ -4,7 +4,13 @@
 // the standard library: the linker keeps one copy of those, and it could be the one for a newer CPU.
 #pragma once
 
+#include <math.h>
+
 #include <cstdint>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 #if defined(_MSC_VER) && !defined(__clang__)
 #define LINREC_INLINE __forceinline
@@ -48,6 +54,7 @@ struct Vector {
       for (int i = 0; i < L; ++i) x[i] += o.x[i];
       return *this;
     }
+    friend Type operator+(Type a, const Type& o) { return a += o; }
     friend Type operator*(float a, const Type& o) {
       Type to;
       for (int i = 0; i < L; ++i) to.x[i] = a * o.x[i];
@@ -57,13 +64,38 @@ struct Vector {
 };
 #endif
 
+template <int L>
+LINREC_INLINE typename Vector<L>::Type* lane(float* x) {
+  return reinterpret_cast<typename Vector<L>::Type*>(x);
+}
+template <int L>
+LINREC_INLINE const typename Vector<L>::Type* lane(const float* x) {
+  return reinterpret_cast<const typename Vector<L>::Type*>(x);
+}
+
 // Which part of the left matrix is not zero.
 enum class Part { all, lower, upper };
 
-// out[m] = kept * out[m] + sum over k of a[m, k] b[k], where a is [M, K] or, TURNED, [K, M].
-// FRESH takes nothing from out.
-template <int M, int K, int N, bool TURNED, bool FRESH, Part PART>
-LINREC_INLINE void product(const float* a, const float* b, float* out, float kept = 1.0f) {
+// What a product leaves of the matrix it is added to: all, or as much as a weight says.
+struct Fresh {
+  static constexpr bool NOTHING = true;
+};
+struct Kept {
+  static constexpr bool NOTHING = false;
+  float weight;
+  float at(int) const { return weight; }
+};
+struct KeptRows {
+  static constexpr bool NOTHING = false;
+  const float* weights;
+  float at(int row) const { return weights[row]; }
+};
+
+// out[m] = kept out[m] + sum over k of a[m, k] b[k], where a is [M, K] or, TURNED, [K, M]. Rows of a
+// and b may lie further apart than they are long.
+template <int M, int K, int N, bool TURNED = false, Part PART = Part::all, typename Old = Fresh>
+LINREC_INLINE void product(const float* a, const float* b, float* out, Old old = {},
+                           int64_t a_row = TURNED ? M : K, int64_t b_row = N) {
   constexpr int L = at_most(N, LINREC_LANES), WIDE = N / L >= 2 ? 2 : 1;
   constexpr int TALL = at_most(M, WIDE == 2 && LINREC_LANES < 16 ? 4 : 8);
   static_assert(M % TALL == 0 && N % (L * WIDE) == 0, "tiles must cover the matrix");
@@ -73,20 +105,19 @@ LINREC_INLINE void product(const float* a, const float* b, float* out, float kep
     const int last = PART == Part::lower ? at_most(m + TALL, K) : K;
     for (int n = 0; n < N; n += L * WIDE) {
       Lane sum[TALL][WIDE] = {};
-      if constexpr (!FRESH)
+      if constexpr (!Old::NOTHING)
         LINREC_UNROLL
         for (int i = 0; i < TALL; ++i)
           LINREC_UNROLL
           for (int j = 0; j < WIDE; ++j)
-            sum[i][j] = kept * *reinterpret_cast<const Lane*>(out + (m + i) * N + n + j * L);
+            sum[i][j] = old.at(m + i) * *lane<L>(out + (m + i) * N + n + j * L);
       for (int k = first; k < last; ++k) {
         Lane row[WIDE];
         LINREC_UNROLL
-        for (int j = 0; j < WIDE; ++j)
-          row[j] = *reinterpret_cast<const Lane*>(b + k * N + n + j * L);
+        for (int j = 0; j < WIDE; ++j) row[j] = *lane<L>(b + k * b_row + n + j * L);
         LINREC_UNROLL
         for (int i = 0; i < TALL; ++i) {
-          const float factor = TURNED ? a[k * M + m + i] : a[(m + i) * K + k];
+          const float factor = TURNED ? a[k * a_row + m + i] : a[(m + i) * a_row + k];
           LINREC_UNROLL
           for (int j = 0; j < WIDE; ++j) sum[i][j] += factor * row[j];
         }
@@ -94,22 +125,21 @@ LINREC_INLINE void product(const float* a, const float* b, float* out, float kep
       LINREC_UNROLL
       for (int i = 0; i < TALL; ++i)
         LINREC_UNROLL
-        for (int j = 0; j < WIDE; ++j)
-          *reinterpret_cast<Lane*>(out + (m + i) * N + n + j * L) = sum[i][j];
+        for (int j = 0; j < WIDE; ++j) *lane<L>(out + (m + i) * N + n + j * L) = sum[i][j];
     }
   }
 }
 
 // to[N, M] = from[M, N]^T
 template <int M, int N>
-inline void transpose(const float* from, float* to) {
+LINREC_INLINE void transpose(const float* from, float* to, int64_t row = N) {
 #if LINREC_SHUFFLES
   using Lane = typename Vector<8>::Type;
   for (int m = 0; m < M; m += 8)
     for (int n = 0; n < N; n += 8) {
       Lane a[8], b[8];
       LINREC_UNROLL
-      for (int i = 0; i < 8; ++i) a[i] = *reinterpret_cast<const Lane*>(from + (m + i) * N + n);
+      for (int i = 0; i < 8; ++i) a[i] = *lane<8>(from + (m + i) * row + n);
       LINREC_UNROLL
       for (int i = 0; i < 8; i += 2) {
         b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
@@ -128,45 +158,101 @@ inline void transpose(const float* from, float* to) {
         b[j + 4] = __builtin_shufflevector(a[j], a[j + 4], 4, 5, 6, 7, 12, 13, 14, 15);
       }
       LINREC_UNROLL
-      for (int i = 0; i < 8; ++i) *reinterpret_cast<Lane*>(to + (n + i) * M + m) = b[i];
+      for (int i = 0; i < 8; ++i) *lane<8>(to + (n + i) * M + m) = b[i];
     }
 #else
   for (int m = 0; m < M; ++m)
-    for (int n = 0; n < N; ++n) to[n * M + m] = from[m * N + n];
+    for (int n = 0; n < N; ++n) to[n * M + m] = from[m * row + n];
 #endif
 }
 
 template <int M, int N>
-inline void scale_rows(const float* from, const float* factor, float* to) {
+LINREC_INLINE void scale_rows(const float* from, const float* factor, float* to,
+                              int64_t row = N) {
   for (int m = 0; m < M; ++m)
-    for (int n = 0; n < N; ++n) to[m * N + n] = factor[m] * from[m * N + n];
+    for (int n = 0; n < N; ++n) to[m * N + n] = factor[m] * from[m * row + n];
 }
 
 // to[m] = a[m] . b[m]
 template <int M, int N>
-inline void dots(const float* a, const float* b, float* to) {
-  constexpr int L = at_most(N, LINREC_LANES);
+LINREC_INLINE void dots(const float* a, const float* b, float* to) {
+#if LINREC_SHUFFLES
+  using Lane = typename Vector<8>::Type;
+  for (int m = 0; m < M; m += 8) {  // eight rows' sums in one register, by halves
+    Lane s[8];
+    LINREC_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const float *x = a + (m + i) * N, *y = b + (m + i) * N;
+      s[i] = *lane<8>(x) * *lane<8>(y);
+      for (int n = 8; n < N; n += 8) s[i] += *lane<8>(x + n) * *lane<8>(y + n);
+    }
+    LINREC_UNROLL
+    for (int i = 0; i < 4; ++i)
+      s[i] = __builtin_shufflevector(s[i], s[i + 4], 0, 1, 2, 3, 8, 9, 10, 11) +
+             __builtin_shufflevector(s[i], s[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    LINREC_UNROLL
+    for (int i = 0; i < 2; ++i)
+      s[i] = __builtin_shufflevector(s[i], s[i + 2], 0, 1, 8, 9, 4, 5, 12, 13) +
+             __builtin_shufflevector(s[i], s[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    *lane<8>(to + m) = __builtin_shufflevector(s[0], s[1], 0, 8, 2, 10, 4, 12, 6, 14) +
+                       __builtin_shufflevector(s[0], s[1], 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+#else
   for (int m = 0; m < M; ++m) {
-    float sums[L] = {};  // lane by lane: the order of additions is ours to choose
-    for (int n = 0; n < N; n += L)
-      for (int l = 0; l < L; ++l) sums[l] += a[m * N + n + l] * b[m * N + n + l];
-    for (int half = L / 2; half > 0; half /= 2)
+    float sums[8] = {};  // lane by lane: the order of additions is ours to choose
+    for (int n = 0; n < N; n += 8)
+      for (int l = 0; l < 8; ++l) sums[l] += a[m * N + n + l] * b[m * N + n + l];
+    for (int half = 4; half > 0; half /= 2)
       for (int l = 0; l < half; ++l) sums[l] += sums[l + half];
     to[m] = sums[0];
   }
+#endif
+}
+
+#if defined(__AVX512F__)
+LINREC_INLINE __m512 rough_inverse_root(__m512 x) { return _mm512_rsqrt14_ps(x); }
+#elif defined(__AVX2__)
+LINREC_INLINE __m256 rough_inverse_root(__m256 x) { return _mm256_rsqrt_ps(x); }
+#endif
+
+// x = 1 / sqrt(x) for x > 0. The CPU's estimate and one step of Newton's take a third of the time
+// of a root and a division.
+template <int SIZE>
+LINREC_INLINE void inverse_roots(float* x) {
+#if defined(__AVX2__)
+  if constexpr (SIZE % LINREC_LANES == 0) {
+    using Lane = typename Vector<LINREC_LANES>::Type;
+    for (int i = 0; i < SIZE; i += LINREC_LANES) {
+      const Lane given = *lane<LINREC_LANES>(x + i);
+      const Lane finite = given > 3e38f ? Lane{} + 3e38f : given;  // the step makes NaN of infinity
+      const Lane y = rough_inverse_root(finite);
+      *lane<LINREC_LANES>(x + i) = y + 0.5f * y * (1.0f - finite * y * y);
+    }
+    return;
+  }
+#endif
+  for (int i = 0; i < SIZE; ++i) x[i] = 1.0f / sqrtf(x[i]);
+}
+
+// Destroys x.
+template <int SIZE>
+LINREC_INLINE float sum(float* x) {
+  for (int half = SIZE / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) x[i] += x[i + half];
+  return x[0];
 }
 
 template <int SIZE>
-inline void copy(const float* from, float* to) {
+LINREC_INLINE void copy(const float* from, float* to) {
   for (int i = 0; i < SIZE; ++i) to[i] = from[i];
 }
 
 template <int SIZE>
-inline void add(const float* from, float* to) {
+LINREC_INLINE void add(const float* from, float* to) {
   for (int i = 0; i < SIZE; ++i) to[i] += from[i];
 }
 
-inline void zero(float* to, int64_t size) {
+LINREC_INLINE void zero(float* to, int64_t size) {
   for (int64_t i = 0; i < size; ++i) to[i] = 0.0f;
 }
 

@@ -4,6 +4,9 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -27,20 +30,36 @@ namespace {
 using Tensor = nb::ndarray<nb::ndim<4>, nb::device::cpu>;
 using Keep = nb::ndarray<const bool, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Decay = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Matrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Vector = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using DecayGradient = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 // fewer multiplications than this are done sooner than another thread has woken
 constexpr int64_t WORTH_A_THREAD = 1 << 18;
 
-const Kernels& kernels(int64_t width) {
+// numbers that a thread takes at a time where each is on its own
+constexpr int64_t PIECE = 1 << 14;
+
+using Choice = const Kernels& (*)(int64_t width);
+
+// The newest that the CPU has, unless LINREC_INSTRUCTIONS names an older one: to test that.
+Choice chosen() {
 #if LINREC_X86
+  const char* named = std::getenv("LINREC_INSTRUCTIONS");
+  const auto open = [named](const char* name) { return !named || !std::strcmp(named, name); };
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+  if (open("avx512") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    return avx512::kernels(width);
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::kernels(width);
+    return avx512::kernels;
+  if (open("avx2") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return avx2::kernels;
 #endif
-  return portable::kernels(width);
+  return portable::kernels;
+}
+
+const Kernels& kernels(int64_t width) {
+  static const Choice choice = chosen();
+  return choice(width);
 }
 
 Rule rule_of(const std::string& mechanism) {
@@ -62,7 +81,7 @@ Number number_of(const Tensor& x) {
 struct Call {
   Problem p{};
   std::vector<int32_t> places;
-  std::vector<int64_t> counts;
+  std::vector<int64_t> counts, starts;
 
   Call(const std::string& mechanism, const Tensor& q, const std::optional<Keep>& keep,
        const std::optional<Decay>& decay, bool causal) {
@@ -84,13 +103,21 @@ struct Call {
     if (static_cast<int64_t>(keep.shape(0)) != p.batch || static_cast<int64_t>(keep.shape(1)) != p.length)
       throw std::invalid_argument("keep must be [batch, length]");
     p.keep = keep.data();
-    places.resize(p.batch * p.length);
     counts.resize(p.batch);
-    for (int64_t b = 0; b < p.batch; ++b)
+    starts.resize(p.batch);
+    for (int64_t b = 0; b < p.batch; ++b) {
+      const bool *row = p.keep + b * p.length, *end = row + p.length;
+      const bool* first = std::find(row, end, true);
+      counts[b] = std::count(first, end, true);
+      const bool one_run = std::find(first, end, false) - first == counts[b];
+      starts[b] = one_run ? first - row : -1;  // padding at the ends, as batches have it
+      if (one_run) continue;
+      places.resize(p.batch * p.length);
+      int32_t* next = places.data() + b * p.length;
       for (int64_t t = 0; t < p.length; ++t)
-        if (p.keep[b * p.length + t])
-          places[b * p.length + counts[b]++] = static_cast<int32_t>(t);
-    p.places = places.data(), p.counts = counts.data();
+        if (row[t]) *next++ = static_cast<int32_t>(t);
+    }
+    p.counts = counts.data(), p.starts = starts.data(), p.places = places.data();
   }
 
   Rows rows(const Tensor& x) const {
@@ -151,6 +178,45 @@ void backward(const std::string& mechanism, const Tensor& q, const Tensor& k, co
   call.run(&Kernels::backward, threads);
 }
 
+// Each row of scores becomes exp(score - largest), and whole its sum.
+void exponentials(const Matrix& scores, int threads, const Vector& largest, const Vector& whole) {
+  const int64_t rows = scores.shape(0), size = scores.shape(1);
+  if (static_cast<int64_t>(largest.shape(0)) != rows || static_cast<int64_t>(whole.shape(0)) != rows)
+    throw std::invalid_argument("one largest and one whole a row");
+  struct Context {
+    float *scores, *largest, *whole;
+    int64_t size;
+    decltype(Kernels::exponentials) work;
+  } context{scores.data(), largest.data(), whole.data(), size, kernels(8).exponentials};
+  const nb::gil_scoped_release released;
+  const int worth = static_cast<int>(std::min<int64_t>(threads, 1 + rows * size / WORTH_A_THREAD));
+  share(rows, worth, [](void* given, int64_t i) {
+    const Context& c = *static_cast<const Context*>(given);
+    c.work(c.scores + i * c.size, c.size, c.largest + i, c.whole + i);
+  }, &context);
+}
+
+void dropout(const Vector& x, uint64_t seed, int dropped, float scale, int threads,
+             const Vector& to) {
+  const int64_t size = x.shape(0);
+  if (static_cast<int64_t>(to.shape(0)) != size) throw std::invalid_argument("as many out as in");
+  struct Context {
+    const float* x;
+    float* to;
+    int64_t size;
+    Draw draw;
+    decltype(Kernels::dropout) work;
+  } context{x.data(), to.data(), size,
+            {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), dropped, scale},
+            kernels(8).dropout};
+  const nb::gil_scoped_release released;
+  const int worth = static_cast<int>(std::min<int64_t>(threads, 1 + size / WORTH_A_THREAD));
+  share((size + PIECE - 1) / PIECE, worth, [](void* given, int64_t i) {
+    const Context& c = *static_cast<const Context*>(given);
+    c.work(c.x, c.to, i * PIECE, std::min((i + 1) * PIECE, c.size), c.draw);
+  }, &context);
+}
+
 }  // namespace
 }  // namespace linrec
 
@@ -162,4 +228,6 @@ NB_MODULE(_native, module) {
   module.def("backward", &linrec::backward, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg(), nb::arg(), nb::arg().none());
+  module.def("dropout", &linrec::dropout);
+  module.def("exponentials", &linrec::exponentials);
 }

@@ -34,11 +34,21 @@ struct Problem {
   Rows q, k, v, out;         // out: forward alone
   Rows dout, dq, dk, dv;     // backward alone
   const bool* keep;          // [batch, length], or null where nothing is padded
-  const int32_t* places;     // [batch, length]: first the kept positions, in order; null with keep
-  const int64_t* counts;     // [batch]: how many are kept
+  const int64_t* counts;     // [batch]: how many are kept; null with keep
+  const int64_t* starts;     // [batch]: where they begin if they are one run, or else -1
+  const int32_t* places;     // [batch, length]: if they are not, first the kept positions, in order
   const float* decay;        // [heads] log g, or null
   double* ddecay;            // [batch, heads], or null
 };
+
+// What a dropout draws: 16 bits a number, and those below `dropped` are dropped.
+struct Draw {
+  uint32_t low, high;  // the seed
+  int32_t dropped;
+  float scale;  // of the others
+};
+
+constexpr int BLOCK = 16;  // as in ops/dropout.py
 
 constexpr int64_t WIDEST = 128;
 
@@ -48,6 +58,8 @@ struct Kernels {
   int64_t (*scratch)(const Problem&);
   void (*forward)(const Problem&, int64_t b, int64_t h, float* scratch);
   void (*backward)(const Problem&, int64_t b, int64_t h, float* scratch);
+  void (*exponentials)(float* row, int64_t size, float* largest, float* whole);
+  void (*dropout)(const float* x, float* to, int64_t begin, int64_t end, Draw draw);
 };
 
 }  // namespace linrec

@@ -1,0 +1,78 @@
+"""The few figures of README.md, from the results of the peers and of the kernels."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from benchmarks.peers.page import OURS, short, times
+from benchmarks.results import OUT_FOLDER, between, where
+from benchmarks.surroundings import ROOT
+
+README = ROOT / "README.md"
+ROWS = {
+    "rectools": "RecTools",
+    "replay": "RePlay",
+    "recbole": "RecBole",
+    "recbole-linrec": "RecBole + the authors' LinRec layer",
+    OURS: f"linrec, `{OURS}`",
+}
+WIDTH, LENGTHS = 16, (200, 1_000, 4_000)
+
+
+def rendered(readme: str) -> str:
+    """README.md with what stands between the markers `speed` made anew."""
+    return between(readme, "speed", figures())
+
+
+def write() -> None:
+    README.write_text(rendered(README.read_text("utf-8")), "utf-8")
+
+
+def figures() -> str:
+    told, missing = [], []
+    for name, (make, command) in PARTS.items():
+        place = OUT_FOLDER / f"{name}.json"
+        text = make(json.loads(place.read_text("utf-8"))) if place.is_file() else ""
+        told += [text] if text else []
+        missing += [] if text else [f"`{command}`"]
+    if missing:
+        told.append(f"Not measured yet: {', '.join(missing)}.")
+    return "\n\n".join(told) + "\n"
+
+
+def peers(outcome: dict[str, Any]) -> str:
+    """Seconds a million training targets, each as a multiple of ours."""
+    key, found = "seconds_a_million", {row["name"]: row for row in outcome["rows"]}
+    lines = [
+        f"| {title} | {short(found[name][key])} | {times(found[name][f'{key}_ratio'])} |"
+        for name, title in ROWS.items()
+        if f"{key}_ratio" in found.get(name, {})
+    ]
+    if not lines:
+        return ""
+    head = ["| SASRec on ML-1M | seconds per million training targets | against ours |"]
+    return "\n".join([*head, "|---|---|---|", *lines, "", where(outcome)])
+
+
+def attention(outcome: dict[str, Any]) -> str:
+    """How many times as fast as torch's softmax attention, forward and backward."""
+    found = {
+        row["length"]: f"{row['times_softmax']:.1f} x at N = {row['length']:,}"
+        for row in outcome["rows"]
+        if row["what"] == "both" and row["width"] == WIDTH and row["length"] in LENGTHS
+    }
+    if not found:
+        return ""
+    return (
+        f"Attention alone, forward and backward, times as fast as torch's causal "
+        f"`scaled_dot_product_attention`, heads {WIDTH} wide: {', '.join(found.values())}; "
+        f"{where(outcome)}"
+    )
+
+
+# result -> what tells it, and the command that makes it
+PARTS = {
+    "peers-ml-1m": (peers, "make bench-peers"),
+    "kernels": (attention, "python -m benchmarks.kernels"),
+}

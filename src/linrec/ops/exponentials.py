@@ -1,0 +1,19 @@
+"""The exponentials of a softmax, in place: two passes over a row that is still in the cache."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from linrec.ops import fused
+
+
+def exponentials_(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Make of each row of scores [R, V] exp(score - its largest).
+
+    Returns the largest of each row and the sum of what it became, [R, 1] each.
+    """
+    if fused.takes(scores):
+        return fused.exponentials_(scores)
+    largest = scores.amax(1, keepdim=True)
+    scores.sub_(largest).exp_()
+    return largest, scores.sum(1, keepdim=True)
