@@ -25,11 +25,11 @@ from benchmarks.measuring import (
     ITEMS,
     alone,
     arguments,
-    peak_mib,
     seconds_of,
     training_step,
     write,
 )
+from benchmarks.memory import peak_mb
 from benchmarks.results import OUT_FOLDER, PAGE, between, where
 from linrec.losses import LOSSES, Candidates, Loss
 
@@ -107,11 +107,11 @@ def step_of(way: str, n_items: int, targets: int) -> Callable[[], None]:
 def memory(way: str, n_items: int, targets: int) -> float:
     """What steps need beside the weights and the moments, which every way has, in MiB."""
     step = step_of(way, n_items, targets)
-    before = peak_mib()
+    before = peak_mb()
     step()
     step()
     moments = 2 * 4 * 128 * n_items / 2**20
-    return round(peak_mib() - before - moments, 1)
+    return round(peak_mb() - before - moments, 1)
 
 
 def rendered(page: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -64,11 +63,6 @@ def seconds_of(job: Callable[[], None]) -> float:
     began = time.perf_counter()
     job()
     return time.perf_counter() - began
-
-
-def peak_mib() -> float:
-    """The most memory this process ever held."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def alone(module: str, **arguments: Any) -> dict[str, Any]:

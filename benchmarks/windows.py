@@ -24,11 +24,11 @@ from benchmarks.measuring import (
     PAPER,
     alone,
     arguments,
-    peak_mib,
     seconds_of,
     training_step,
     write,
 )
+from benchmarks.memory import peak_mb
 from benchmarks.results import OUT_FOLDER, PAGE, between, picture, where
 
 OUT = OUT_FOLDER / "windows.json"
@@ -73,9 +73,9 @@ def one(mechanism: str, window: int, targets: int, repeats: int) -> dict[str, fl
     # a first step on a little of everything, so that code and moments are there already
     training_step(8, ITEMS, targets=8, model=model)()
     step = training_step(window, ITEMS, targets=targets, model=model)
-    before = peak_mib()
+    before = peak_mb()
     seconds = min(seconds_of(step) for _ in range(repeats + 1))
-    return {"seconds": round(seconds, 4), "mib": round(peak_mib() - before, 1)}
+    return {"seconds": round(seconds, 4), "mib": round(peak_mb() - before, 1)}
 
 
 def rendered(page: str) -> str:
@@ -99,7 +99,6 @@ def plot(rows: list[dict[str, Any]], targets: int, path: Path) -> None:
     """Per target, so that a linear mechanism is a level line."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import ScalarFormatter
 
     figure = Figure(figsize=(9, 4), layout="constrained")
     kinds = (("seconds", "seconds a million targets", 1e6), ("mib", "KiB a target", 1024.0))
@@ -108,15 +107,16 @@ def plot(rows: list[dict[str, Any]], targets: int, path: Path) -> None:
         axes = figure.add_subplot(1, 2, place)
         for mechanism in MECHANISMS:
             mine = [row for row in rows if row["mechanism"] == mechanism]
-            axes.loglog(
+            axes.semilogx(
                 [row["window"] for row in mine],
-                [max(row[key], 0.1) * scale / targets for row in mine],
+                [row[key] * scale / targets for row in mine],
                 marker="o",
                 label=mechanism,
             )
         axes.set_xticks(windows, [f"{window:,}" for window in windows])
         axes.minorticks_off()
-        axes.yaxis.set_major_formatter(ScalarFormatter())
+        # from zero, so that level lines look level
+        axes.set_ylim(0, 1.1 * max(row[key] for row in rows) * scale / targets)
         axes.set_xlabel("window (events)")
         axes.set_ylabel(label)
         axes.grid(visible=True, which="major", alpha=0.3)

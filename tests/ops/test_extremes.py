@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 import torch
 
 from linrec import ops
+from linrec.ops import efficient
 from tests.ops.cases import (
+    Case,
     assert_same_values_and_grads,
     attend,
     oracle,
@@ -100,3 +103,17 @@ def test_spikes_in_the_keys_follow_the_oracle(mechanism, causal, kind) -> None:
         case,
         (torch.float64, torch.float32),
     )
+
+
+@pytest.mark.parametrize("padding", ["all", "end", "random"])
+@pytest.mark.parametrize("length", [1, 37, 130])
+def test_one_peak_for_all_is_as_good_as_the_largest_so_far(length, padding) -> None:
+    case = random_case(length, seed=6, padding=padding, dtype=torch.float32)
+    # as far apart as one peak is used for
+    case = replace(case, k=case.k * 0.95 * efficient.NARROW / (case.k.max() - case.k.min()))
+
+    def running(x: Case) -> torch.Tensor:
+        with patch.object(efficient, "NARROW", -1.0):
+            return attend("efficient", x, causal=True)
+
+    assert_same_values_and_grads(lambda x: attend("efficient", x, causal=True), running, case)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from linrec import ops
 from linrec.ops import fused
+from linrec.types import InputError
 from tests.ops.cases import (
     Case,
     Padding,
@@ -181,6 +182,11 @@ def test_is_a_well_behaved_operator(decayed: bool) -> None:
     )  # [B, N, 3, H, D]
     for parts in ([q, k, v], [projected.requires_grad_()]):
         torch.library.opcheck(fused._attend, (parts, case.keep, decay, name, True))
+
+
+def test_a_projection_of_another_shape_is_refused() -> None:
+    with pytest.raises(InputError, match="projected must be"):
+        ops.attend_projected("linrec", torch.zeros(2, 5, 2, 4, 8))
 
 
 @pytest.mark.parametrize("causal", [True, False])

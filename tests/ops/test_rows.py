@@ -74,6 +74,14 @@ def test_dropout_has_a_gradient_of_its_gradient() -> None:
     torch.autograd.gradgradcheck(lambda x: dropout(x, 0.4, 3), x)
 
 
+def test_dropout_under_the_profiler() -> None:
+    """Which asks for the shapes of all arguments, and took none beyond 63 bits."""
+    x = torch.randn(3, 5)
+    with torch.profiler.profile(record_shapes=True):
+        profiled = dropout(x, 0.4, 2**62 + 1)
+    assert torch.equal(profiled, dropout(x, 0.4, 2**62 + 1))
+
+
 def test_draws_are_even_and_strangers() -> None:
     count = 400_000
     drawn = draws(count, 0x9E3779B97F4A7C15).double() / 2**16

@@ -80,7 +80,7 @@ class _CrossEntropy(torch.autograd.Function):
             to_vectors[PAD + 1 :].addmm_(share.T, x / whole)
             if to_bias is not None:
                 to_bias[PAD + 1 :].addmv_(share.T, whole[:, 0].reciprocal())
-        to_hidden -= vectors[labels]
+        to_hidden -= vectors.index_select(0, labels)
         to_vectors.index_add_(0, labels, hidden, alpha=-1)
         if to_bias is not None:
             to_bias.index_add_(0, labels, to_bias.new_ones(len(labels)), alpha=-1)

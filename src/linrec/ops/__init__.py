@@ -101,6 +101,10 @@ def attend_projected(
     decay: Tensor | None = None,
 ) -> Tensor:
     """`attend` for q, k and v as one projection leaves them, [B, N, 3, H, D]. -> [B, H, N, D]"""
+    if projected.dim() != 5 or projected.shape[2] != 3:
+        raise InputError(
+            f"projected must be [batch, length, 3, heads, width], not {tuple(projected.shape)}"
+        )
     q, k, v = projected.permute(2, 0, 3, 1, 4)
     if not fused.covers(mechanism, q, k, v) or not q.shape[2]:
         return attend(mechanism, q, k, v, keep=keep, causal=causal, decay=decay)

@@ -20,8 +20,7 @@ _LOW = 2**32 - 1
 
 def dropout(x: Tensor, share: float, seed: int) -> Tensor:
     """Zero a share of the numbers of x and enlarge the others by as much."""
-    spread = seed * 0x9E3779B97F4A7C15 % 2**64  # seeds that are near each other differ in all bits
-    out: Tensor = _Dropout.apply(x, round(share * CHANCES), spread)  # type: ignore[no-untyped-call]
+    out: Tensor = _Dropout.apply(x, round(share * CHANCES), seed)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -39,9 +38,12 @@ class _Dropout(torch.autograd.Function):
 
 def _dropped(x: Tensor, dropped: int, seed: int) -> Tensor:
     scale = CHANCES / max(CHANCES - dropped, 1)
+    # seeds that are near each other differ in all bits; here and not earlier, because torch's
+    # profiler takes no argument of a Function beyond 63 of them
+    spread = seed * 0x9E3779B97F4A7C15 % 2**64
     if fused.takes(x):
-        return fused.dropout(x, seed, dropped, scale)
-    kept = draws(x.numel(), seed, x.device).view(x.shape) >= dropped
+        return fused.dropout(x, spread, dropped, scale)
+    kept = draws(x.numel(), spread, x.device).view(x.shape) >= dropped
     return x * kept.to(x.dtype).mul_(scale)
 
 

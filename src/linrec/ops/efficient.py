@@ -7,17 +7,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linrec.ops.accumulation import is_traced
 from linrec.ops.mechanism import LinearMechanism, State
 
 # below every real key, yet finite: two of them differ by zero and not by NaN
 NO_KEY = -1e30
+# keys of a feature that differ by less need only one peak: the way back squares the exponential of
+# this, and float32 ends at exp(88)
+NARROW = 30.0
 
 
 class EfficientAttention(LinearMechanism):
     """The column sum of exp(K) over a prefix is a running sum, so it divides the query.
 
-    Exponents are taken relative to the largest key so far, so they never overflow and no later
-    event can push an earlier one to zero. The softmax does not depend on what is subtracted,
+    Exponents are taken relative to the largest key, so they never overflow: to that of the whole
+    sequence where no event comes near zero by it; to the largest so far, at several times the cost,
+    where one would, or where more events follow. The softmax does not depend on what is subtracted,
     hence no gradient passes through the peak.
     """
 
@@ -35,11 +40,13 @@ class EfficientAttention(LinearMechanism):
         self, k: Tensor, keep: Tensor | None, peak: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         real = k if keep is None else k.masked_fill(~keep[:, None, :, None], NO_KEY)
+        one = real.detach().amax(2, keepdim=True)
+        if peak is None and _narrow(k, keep, one):
+            return _shrunk(real, one, keep), None
         highest = real.detach().cummax(2).values
         if peak is not None:
             highest = torch.maximum(highest, peak[:, :, None])
-        key = torch.exp(real - highest)
-        return (key if keep is None else key * keep[:, None, :, None]), highest
+        return _shrunk(real, highest, keep), highest
 
     def attend(
         self,
@@ -64,3 +71,16 @@ class EfficientAttention(LinearMechanism):
     def start(self, batch: int, heads: int, width: int, **dtype_device: Any) -> State:
         empty = super().start(batch, heads, width, **dtype_device)
         return State(empty.memory, empty.column, empty.count, torch.full_like(empty.column, NO_KEY))
+
+
+def _shrunk(real: Tensor, peak: Tensor, keep: Tensor | None) -> Tensor:
+    key = torch.exp(real - peak)
+    return key if keep is None else key * keep[:, None, :, None]
+
+
+def _narrow(k: Tensor, keep: Tensor | None, peak: Tensor) -> bool:
+    """Whether no real key lies far below the peak; a graph in the making cannot tell."""
+    if is_traced(*k.shape):
+        return False
+    real = k.detach() if keep is None else torch.where(keep[:, None, :, None], k.detach(), peak)
+    return bool(((peak - real) < NARROW).all())

@@ -4,7 +4,8 @@
 //   u = queries' features  w = u / sqrt(n z)          out_t = w S_t
 //
 // Backwards, with R_t = g R_(t+1) + w_t dout_t^T:  dw = S dout, df = R v + 2 f Z, dv = R^T f, where
-// Z is the same sum of dz. All four are one and the same step, Head::answer, on other letters.
+// Z is the same sum of dz. All are one and the same step, Head::answer, on other letters; df
+// reads R transposed, Head::answer_turned.
 //
 // The gradient of log g needs no state of its own: a pair of events counts exp(distance log g), so
 // it is the sum over events of tick * (what they received - what they gave).
