@@ -1,1 +1,1 @@
-"""What linrec reaches on real data, on the public API only; results/ holds the outcomes."""
+"""The paper's tables and figures, on the public API only; results/ holds the outcomes."""

@@ -13,7 +13,7 @@ from linrec import ops
 from linrec.backbones.config import ModelConfig, Objective
 from linrec.data.item_features import ItemFeatures
 from linrec.data.sequences import Sequences
-from linrec.layers import Stack, StackShape
+from linrec.layers import MultiHeadAttention, Stack, StackShape
 from linrec.types import PAD, InputError
 
 # the paper initialises all trainable parameters from a Gaussian; this is the usual width of it
@@ -87,6 +87,24 @@ class Backbone(nn.Module, ABC):
         last = (keep.sum(1) - 1).clamp(min=0)
         hidden: Tensor = self(items, keep)
         return hidden[torch.arange(len(items), device=self.device), last]
+
+    @torch.no_grad()
+    def attention_matrices(self, histories: Sequences) -> list[Tensor]:
+        """B' of every attention layer in its order, each [rows, heads, N, N], for analysis."""
+        found: list[Tensor] = []
+
+        def look(layer: nn.Module, given: tuple[Any, ...], _: Any) -> None:
+            assert isinstance(layer, MultiHeadAttention)
+            found.append(layer.matrix(*given))
+
+        layers = [part for part in self.modules() if isinstance(part, MultiHeadAttention)]
+        hooks = [layer.register_forward_hook(look) for layer in layers]
+        try:
+            self.encode(histories)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return found
 
     def memories(self) -> tuple[Any, ...]:
         """The parts that remember, in the order of the state's entries."""

@@ -16,6 +16,7 @@ from linrec.cli.export import export
 from linrec.cli.prepare import prepare
 from linrec.cli.recipes import recipes
 from linrec.cli.recommend import recommend
+from linrec.cli.reproduce import reproduce
 from linrec.cli.serve import serve
 from linrec.cli.train import train
 from linrec.types import InputError
@@ -54,7 +55,8 @@ def _linrec(
 
 
 _VERBS = (
-    download, prepare, describe, train, recipes, evaluate, compare, recommend, serve, export, demo,
+    download, prepare, describe, train, recipes, evaluate, compare, recommend, reproduce, serve,
+    export, demo,
 )  # fmt: skip
 for _verb in _VERBS:
     app.command()(_verb)

@@ -33,6 +33,13 @@ class MultiHeadAttention(nn.Module):
         )  # fmt: skip
         return self._merged(out)
 
+    def matrix(self, x: Tensor, keep: Tensor) -> Tensor:
+        """What each event takes of each other: B' [B, heads, N, N]. For analysis: O(N^2) memory."""
+        q, k, _ = self._projected(x)
+        return ops.attention_matrix(
+            self.mechanism, q, k, keep=keep, causal=self.causal, decay=self.log_decay()
+        )
+
     def start(self, users: int) -> ops.State:
         """The state of users without a past."""
         weight = self.project_out.weight

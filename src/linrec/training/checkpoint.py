@@ -55,8 +55,6 @@ def load(folder: Path, model: nn.Module, optimizers: Sequence[Optimizer]) -> Pro
     if not path.exists():
         return Progress()
     tensors = read_tensors(path)
-    with safetensors.safe_open(path, "pt") as file:
-        metadata = file.metadata() or {}
     weights = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
     try:
         model.load_state_dict(weights)
@@ -64,11 +62,22 @@ def load(folder: Path, model: nn.Module, optimizers: Sequence[Optimizer]) -> Pro
             groups = optimizer.state_dict()["param_groups"]
             state = _state(tensors, f"{part}.")
             optimizer.load_state_dict({"state": state, "param_groups": groups})
-        return Progress(**json.loads(metadata["progress"]))
+        return _progress(path)
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{path} does not fit this run ({last_line(error)}); train without --resume"
         ) from None
+
+
+def read_progress(folder: Path) -> Progress:
+    """Where the training in a run folder stands, without its tensors."""
+    path = folder / CHECKPOINT
+    return _progress(path) if path.exists() else Progress()
+
+
+def _progress(path: Path) -> Progress:
+    with safetensors.safe_open(path, "pt") as file:
+        return Progress(**json.loads((file.metadata() or {})["progress"]))
 
 
 def _parts(optimizers: Sequence[Optimizer]) -> list[str]:

@@ -51,6 +51,14 @@ class Trained:
     interrupted: bool
 
 
+class DivergedError(InputError):
+    """The loss left the finite numbers, and no later step could bring it back."""
+
+    def __init__(self, epoch: int, loss: float) -> None:
+        super().__init__(f"the loss became {loss} in epoch {epoch}; try a smaller --learning-rate")
+        self.epoch = epoch
+
+
 class Trainer:
     """One run: a model, the data it learns from and, if its results are to stay, a folder."""
 
@@ -116,9 +124,7 @@ class Trainer:
     def _step(self, batch: SequenceBatch, epoch: int, index: int) -> tuple[float, int]:
         loss = self.step(batch, step_seed(self.config.training.seed, epoch, index))
         if not np.isfinite(loss):
-            raise InputError(
-                f"the loss became {loss} in epoch {epoch + 1}; try a smaller --learning-rate"
-            )
+            raise DivergedError(epoch + 1, loss)
         return loss, int((batch.targets != PAD).sum())
 
     def _close_epoch(self, progress: Progress, folder: Path | None) -> None:
@@ -139,9 +145,7 @@ class Trainer:
         progress.loss_sum = progress.seconds = 0.0
         if folder is not None:
             if better:
-                write_weights(folder / WEIGHTS, self.model)
-                # figures of a model that is no more
-                shutil.rmtree(folder / RESULTS, ignore_errors=True)
+                self._replace_weights(folder)
             checkpoint.save(folder, progress, self.model, self.step.optimizers)
             write_history(folder, progress.history)
         self.watch.end(row, best=better)
@@ -160,7 +164,11 @@ class Trainer:
         if folder is not None:
             checkpoint.save(folder, progress, self.model, self.step.optimizers)
             if progress.best_epoch == 0:
-                write_weights(folder / WEIGHTS, self.model)
+                self._replace_weights(folder)
+
+    def _replace_weights(self, folder: Path) -> None:
+        write_weights(folder / WEIGHTS, self.model)
+        shutil.rmtree(folder / RESULTS, ignore_errors=True)  # figures of a model that is no more
 
     def _load_best(self, folder: Path | None) -> None:
         if folder is not None:

@@ -13,6 +13,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from linrec.training.history import Row
 
 
+class Stop(KeyboardInterrupt):
+    """Raised by a watch in `step` to end a training as Ctrl-C does: cleanly, to be resumed."""
+
+
 class Watch:
     """Silent; the base of those that speak."""
 

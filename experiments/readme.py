@@ -1,0 +1,70 @@
+"""The README's tables between their markers: some cells, told in a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from experiments.cells import Cell, by_reach
+from experiments.outcomes import Options, Outcome
+from experiments.tables import line
+
+SASREC = [Cell("ml-1m", "sasrec", name) for name in ("softmax", "linrec", "linrec-decay")]
+MARKED = {
+    "ml-1m": ([*SASREC, by_reach()[0]], ("attention", "reads")),
+    "ml-1m-backbones": (
+        [Cell("ml-1m", name, "linrec-decay")
+         for name in ("sasrec", "sasrecf", "fdsa", "bert4rec", "core")],
+        ("backbone", "trained on", "features"),
+    ),
+}  # fmt: skip
+
+
+def with_tables(page: str, options: Options) -> str:
+    """The page with the tables between its markers made anew."""
+    for marker, (cells, by) in MARKED.items():
+        begin, end = f"<!-- {marker} -->\n", f"<!-- /{marker} -->"
+        found = [outcome for cell in cells if (outcome := options.outcome(cell))]
+        if begin in page and found:
+            before, rest = page.split(begin)
+            page = before + begin + _table(found, by) + end + rest.split(end)[1]
+    return page
+
+
+def _table(found: list[Outcome], by: tuple[str, ...]) -> str:
+    """One line a run, told apart by what `by` names, then the floors."""
+    names = (*by, "NDCG@10", "Recall@10", "MRR", "NDCG@10, pop100", "epochs (best)")
+    lines = [line(names), "|" + "---|" * len(names)]
+    for outcome in found:
+        figures = [
+            {name: interval["mean"] for name, interval in evaluation["metrics"].items()}
+            for evaluation in _both(outcome)
+        ]
+        told = [_about(outcome["config"]["model"])[name] for name in by]
+        epochs = f"{outcome['epochs']} ({outcome['best_epoch']})"
+        lines.append(line([*told, *_figures(*figures), epochs]))
+    full, sampled = (evaluation["floors"] for evaluation in _both(found[0]))
+    for floor in full:
+        told = [f"floor: {floor}", *("" for _ in by[1:])]
+        lines.append(line([*told, *_figures(full[floor], sampled[floor]), ""]))
+    return "\n".join(lines) + "\n"
+
+
+def _both(outcome: Outcome) -> Iterable[Outcome]:
+    return (outcome["evaluations"][f"test-{protocol}"] for protocol in ("full", "pop100"))
+
+
+def _about(model: dict[str, Any]) -> dict[str, str]:
+    length = model["max_length"]
+    return {
+        "attention": f"`{model['attention']}`",
+        "reads": f"last {length}" if length else "whole history",
+        "backbone": f"`{model['backbone']}`",
+        "trained on": model["objective"],
+        "features": ", ".join(model.get("features") or ()),
+    }
+
+
+def _figures(full: dict[str, float], sampled: dict[str, float]) -> list[str]:
+    shown = [full["ndcg@10"], full["recall@10"], full["mrr"], sampled["ndcg@10"]]
+    return [f"{value:.4f}" for value in shown]
