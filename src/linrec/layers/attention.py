@@ -35,7 +35,7 @@ class MultiHeadAttention(nn.Module):
 
     def matrix(self, x: Tensor, keep: Tensor) -> Tensor:
         """What each event takes of each other: B' [B, heads, N, N]. For analysis: O(N^2) memory."""
-        q, k, _ = self._projected(x)
+        q, k, _ = self._apart(x)
         return ops.attention_matrix(
             self.mechanism, q, k, keep=keep, causal=self.causal, decay=self.log_decay()
         )
@@ -50,7 +50,7 @@ class MultiHeadAttention(nn.Module):
 
     def resume(self, x: Tensor, keep: Tensor, state: ops.State) -> tuple[Tensor, ops.State]:
         """The causal form for events that go on from a state, and the state after them."""
-        q, k, v = self._projected(x).permute(2, 0, 3, 1, 4)
+        q, k, v = self._apart(x)
         out, state = ops.resume(self.mechanism, q, k, v, state, keep=keep, decay=self.log_decay())
         return self._merged(out), state
 
@@ -58,6 +58,10 @@ class MultiHeadAttention(nn.Module):
         """[B, N, width] -> q, k and v of each event, [B, N, 3, heads, width / heads]."""
         projected: Tensor = self.project_in(x)
         return projected.view(*x.shape[:2], 3, self.heads, x.shape[2] // self.heads)
+
+    def _apart(self, x: Tensor) -> Tensor:
+        """q, k and v one after the other: [3, B, heads, N, width / heads]."""
+        return self._projected(x).permute(2, 0, 3, 1, 4)
 
     def _merged(self, out: Tensor) -> Tensor:
         projected: Tensor = self.project_out(out.transpose(1, 2).flatten(-2))
