@@ -58,7 +58,7 @@ def _bars(options: Options, backbones: Sequence[str], names: Sequence[str]) -> F
         if (interval := _interval(options.outcome(Cell(dataset, backbone, name)))) is not None
     }
     shown = [name for name in DATASETS if any(name == dataset for dataset, _, _ in found)]
-    if not shown:
+    if len(found) < 2:  # one bar is not compared with anything
         return None
     figure = _figure(max(5.0, 1.6 + len(backbones)) * len(shown), 3.6)
     for axes, dataset in zip(np.atleast_1d(figure.subplots(1, len(shown))), shown, strict=True):
