@@ -27,17 +27,18 @@ def reproduce(
         Optional[list[str]],  # noqa: UP045
         typer.Option(metavar="NAME=PATH", help="Events or a dataset: ml-1m=PATH, gowalla=PATH."),
     ] = None,
-    runs: Annotated[Folder, typer.Option(help="Where run folders go. [runs]")] = None,
-    results: Annotated[Folder, typer.Option(help="Where figures go, as JSON. [results]")] = None,
+    runs: Annotated[Folder, typer.Option(help="Where run folders go (runs).")] = None,
+    results: Annotated[Folder, typer.Option(help="Where figures go, as JSON (results).")] = None,
     cells: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="GLOB", help="Only the cells so named, e.g. 'ml-1m-sasrec-*'."),
     ] = None,
     epochs: Annotated[
-        Number, typer.Option(min=1, help="Epochs at most; more than before: goes on. [recipe's]")
+        Number,
+        typer.Option(min=1, help="Epochs at most (the recipe's); more than before: goes on."),
     ] = None,
     patience: Annotated[
-        Number, typer.Option(min=1, help="Epochs without a better one. [recipe's]")
+        Number, typer.Option(min=1, help="Epochs without a better one (the recipe's).")
     ] = None,
     budget: Annotated[
         Optional[float],  # noqa: UP045

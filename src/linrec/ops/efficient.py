@@ -40,9 +40,10 @@ class EfficientAttention(LinearMechanism):
         self, k: Tensor, keep: Tensor | None, peak: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         real = k if keep is None else k.masked_fill(~keep[:, None, :, None], NO_KEY)
-        one = real.detach().amax(2, keepdim=True)
-        if peak is None and _narrow(k, keep, one):
-            return _shrunk(real, one, keep), None
+        if peak is None:
+            one = real.detach().amax(2, keepdim=True)
+            if _narrow(k, keep, one):
+                return _shrunk(real, one, keep), None
         highest = real.detach().cummax(2).values
         if peak is not None:
             highest = torch.maximum(highest, peak[:, :, None])
