@@ -55,6 +55,7 @@ class Cell:
             "recipe": recipe or dataset.recipe,
             "backbone": self.backbone,
             "attention": self.attention,
+            **dataset.settings,
         }
         if self.backbone in READS_FEATURES and dataset.features:
             asked["features"] = dataset.features
@@ -73,7 +74,7 @@ def ablation(dataset: str) -> list[Cell]:
     return [Cell(dataset, "sasrec", name) for name in ABLATED]
 
 
-def at_equal_time(minutes: float = 60) -> list[Cell]:
+def at_equal_time(minutes: float = 15) -> list[Cell]:
     """Causal training of every position against the paper's, one prefix a target."""
     return [
         Cell("ml-1m", "sasrec", name, f"{objective}-timed", {"objective": objective}, minutes)

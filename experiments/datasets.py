@@ -20,6 +20,7 @@ class Dataset:
     differs: str  # from the paper's, in a sentence
     prepare: Mapping[str, Any] = field(default_factory=dict)
     features: str = ""  # what sasrecf and fdsa read; nothing: the item's own id
+    settings: Mapping[str, Any] = field(default_factory=dict)  # other than the paper's
 
 
 DATASETS = {
@@ -37,7 +38,9 @@ DATASETS = {
         "A smaller cut of the same SNAP check-ins: users and places with at least 10 events each "
         "(the NGCF / LightGCN benchmark) where the paper kept 5, so half of its events, half of "
         "its users and a quarter of its places. Repeat visits are merged in both; here a place "
-        "stands at a user's last visit to it.",
+        "stands at a user's last visit to it. Trained with 2,048 places drawn for each batch instead "
+        "of all 40,981, a fifth of the time of an epoch on a CPU.",
+        settings={"loss": "sampled-softmax"},
     ),
 }
 

@@ -87,14 +87,14 @@ def model_of(outcome: Outcome) -> Outcome:
 
 
 def footnote(outcome: Outcome) -> str:
-    """What must be said with the figures of a training that did not end by itself."""
+    """What must be said with figures that were not made, or not to their end, as the paper's."""
     if "diverged" in outcome:
         return f"diverged in epoch {outcome['diverged']}"
     training, epochs = outcome["config"]["training"], outcome["epochs"]
-    stopped = epochs - outcome["best_epoch"] >= training["patience"]
-    if stopped or epochs >= PAPER_EPOCHS:
-        return ""
-    return f"{_count(outcome)}, not converged"
+    ended = epochs - outcome["best_epoch"] >= training["patience"] or epochs >= PAPER_EPOCHS
+    loss = training.get("loss", "softmax")
+    said = ["" if ended else f"{_count(outcome)}, not converged", "" if loss == "softmax" else loss]
+    return ", ".join(part for part in said if part)
 
 
 def _count(outcome: Outcome) -> str:
