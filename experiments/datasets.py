@@ -38,8 +38,8 @@ DATASETS = {
         "A smaller cut of the same SNAP check-ins: users and places with at least 10 events each "
         "(the NGCF / LightGCN benchmark) where the paper kept 5, so half of its events, half of "
         "its users and a quarter of its places. Repeat visits are merged in both; here a place "
-        "stands at a user's last visit to it. Trained with 2,048 places drawn for each batch instead "
-        "of all 40,981, a fifth of the time of an epoch on a CPU.",
+        "stands at a user's last visit to it. Training tells a place from 2,048 drawn ones instead "
+        "of from all, in a fifth of the time ([log.md](log.md)).",
         settings={"loss": "sampled-softmax"},
     ),
 }
