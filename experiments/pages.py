@@ -23,6 +23,7 @@ from linrec.data.atomic import write_bytes, write_text
 HERE = Path(__file__).parent
 IMAGES = "images"
 IMAGE = re.compile(rf"\]\({IMAGES}/([\w-]+)\.png\)")
+NEIGHBOUR = re.compile(r"\[([^\]]+)\]\([\w-]+\.md(?:#[\w-]+)?\)")
 
 
 def write_pages(options: Options) -> Path:
@@ -65,15 +66,20 @@ def markdown(options: Options, figures: Mapping[str, object]) -> str:
 
 
 def html(page: str, figures: Mapping[str, bytes]) -> str:
-    """The same as one file that can be mailed."""
+    """The same as one file that can be mailed, where other pages are names and no links."""
 
     def inlined(found: re.Match[str]) -> str:
         return f"](data:image/png;base64,{b64encode(figures[found[1]]).decode()})"
 
+    def named(found: re.Match[str]) -> str:
+        section = re.sub(r"[^\w -]", "", found[1]).lower().replace(" ", "-")
+        return f'<h2 id="{section}">{found[1]}</h2>'
+
     reader = MarkdownIt("commonmark", {"html": True}).enable("table")
+    body = reader.render(NEIGHBOUR.sub(r"\1", IMAGE.sub(inlined, page)))
     environment = Environment(loader=FileSystemLoader(HERE))
     return environment.get_template("report.html.j2").render(
-        body=reader.render(IMAGE.sub(inlined, page)), version=linrec.__version__, commit=commit()
+        body=re.sub(r"<h2>(.+)</h2>", named, body), version=linrec.__version__, commit=commit()
     )
 
 

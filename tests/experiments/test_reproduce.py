@@ -61,6 +61,9 @@ def test_the_pages_show_it_all(reproduced: Options) -> None:
     report = (reproduced.results / "report.html").read_text("utf-8")
     assert report.count('src="data:image/png;base64,') == len(names)
     assert "images/" not in report
+    assert '.md"' not in report  # a page that the one file has not got
+    for section in re.findall(r'href="#([^"]+)"', report):
+        assert f'id="{section}"' in report
 
 
 @pytest.mark.slow
