@@ -99,4 +99,5 @@ def footnote(outcome: Outcome) -> str:
 
 def _count(outcome: Outcome) -> str:
     epochs = outcome["epochs"] + outcome.get("epoch_share", 0.0)
-    return f"{epochs:.2g} epochs" if epochs < 1 else f"{int(epochs)} epochs"
+    count = f"{epochs:.2g}" if epochs < 1 else str(int(epochs))
+    return f"{count} epoch" if count == "1" else f"{count} epochs"

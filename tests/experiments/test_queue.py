@@ -42,7 +42,7 @@ def test_a_finished_cell_is_not_repeated_and_more_epochs_continue_it(fresh: Opti
     assert work([CELL], fresh, QUIET)
     first = outcome(fresh)
     assert first["epochs"] == 1
-    assert footnote(first) == "1 epochs, not converged"
+    assert footnote(first) == "1 epoch, not converged"
     assert {"test-full", "test-pop100"} == set(first["evaluations"])
     assert sum(group["users"] for group in first["by_length"]) == 60
     stamp = fresh.place(CELL).stat().st_mtime_ns
@@ -56,6 +56,12 @@ def test_a_finished_cell_is_not_repeated_and_more_epochs_continue_it(fresh: Opti
     assert again["epochs"] == 3
     assert again["history"][0] == first["history"][0]
     assert fresh.finished(CELL)  # what it was asked for last is what it is held to
+
+
+def test_cells_of_gowalla_say_that_places_were_drawn(fresh: Options) -> None:
+    cell = replace(CELL, dataset="gowalla")
+    assert work([cell], fresh, QUIET)
+    assert footnote(outcome(fresh, cell)) == "1 epoch, not converged, sampled-softmax"
 
 
 def test_a_budget_cuts_a_cell_which_then_goes_on(fresh: Options) -> None:
