@@ -22,8 +22,8 @@ COLOURS = {"softmax": "tab:gray", "linrec": "tab:blue", "linrec-decay": "tab:ora
            "linrec-without-norm": "tab:red", "linrec-without-elu": "tab:purple"}  # fmt: skip
 METRIC = "ndcg@10"
 
-Interval = tuple[float, float, float]
-"""Mean, low and high."""
+Bar = tuple[float, float, float, int]
+"""Mean, low, high, and after how many epochs."""
 
 
 def all_figures(options: Options) -> dict[str, bytes]:
@@ -51,16 +51,16 @@ def ablation(options: Options) -> Figure | None:
 
 def _bars(options: Options, backbones: Sequence[str], names: Sequence[str]) -> Figure | None:
     found = {
-        (dataset, backbone, name): interval
+        (dataset, backbone, name): bar
         for dataset in DATASETS
         for backbone in backbones
         for name in names
-        if (interval := _interval(options.outcome(Cell(dataset, backbone, name)))) is not None
+        if (bar := _bar(options.outcome(Cell(dataset, backbone, name)))) is not None
     }
     shown = [name for name in DATASETS if any(name == dataset for dataset, _, _ in found)]
     if len(found) < 2:  # one bar is not compared with anything
         return None
-    figure = _figure(max(5.0, 1.6 + len(backbones)) * len(shown), 3.6)
+    figure, labels = _figure(max(5.0, 1.6 + len(backbones)) * len(shown), 3.6), {}
     for axes, dataset in zip(np.atleast_1d(figure.subplots(1, len(shown))), shown, strict=True):
         there = [one for one in backbones if any((dataset, one, name) in found for name in names)]
         width = 0.8 / len(names)
@@ -72,32 +72,34 @@ def _bars(options: Options, backbones: Sequence[str], names: Sequence[str]) -> F
                 if (dataset, backbone, name) in found
             ]
             if bars:
-                _draw(axes, bars, width, name)
+                labels[name] = _draw(axes, bars, width, name)
         axes.set_xlim(-0.6, len(there) - 0.4)
         axes.set_xticks(range(len(there)), there)
-        axes.set_title(f"{DATASETS[dataset].title}, 95 % intervals over users", fontsize=10)
+        title = f"{DATASETS[dataset].title}, 95 % intervals over users; epochs at the foot"
+        axes.set_title(title, fontsize=10)
         _plain(axes, "test NDCG@10, full ranking")
-    figure.legend(
-        *axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8
-    )
+    figure.legend(labels.values(), labels, loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
 
-def _draw(axes: Any, bars: list[tuple[float, Interval]], width: float, name: str) -> None:
-    means = [mean for _, (mean, _, _) in bars]
+def _draw(axes: Any, bars: list[tuple[float, Bar]], width: float, name: str) -> Any:
+    means = [mean for _, (mean, _, _, _) in bars]
     spread = [
-        [mean - low for _, (mean, low, _) in bars],
-        [high - mean for _, (mean, _, high) in bars],
+        [mean - low for _, (mean, low, _, _) in bars],
+        [high - mean for _, (mean, _, high, _) in bars],
     ]
-    axes.bar([at for at, _ in bars], means, width * 0.95, yerr=spread,
-             color=COLOURS[name], label=name, capsize=2, error_kw={"lw": 0.8})  # fmt: skip
+    for at, (_, _, _, epochs) in bars:
+        axes.annotate(str(epochs), (at, 0), (0, 2), textcoords="offset points",
+                      ha="center", fontsize=7, color="white")  # fmt: skip
+    return axes.bar([at for at, _ in bars], means, width * 0.95, yerr=spread,
+                    color=COLOURS[name], capsize=2, error_kw={"lw": 0.8})  # fmt: skip
 
 
-def _interval(outcome: Outcome | None) -> Interval | None:
+def _bar(outcome: Outcome | None) -> Bar | None:
     if outcome is None or "evaluations" not in outcome:
         return None
     found = outcome["evaluations"]["test-full"]["metrics"][METRIC]
-    return found["mean"], found["low"], found["high"]
+    return found["mean"], found["low"], found["high"], outcome["epochs"]
 
 
 def cost(options: Options) -> Figure | None:
