@@ -132,7 +132,8 @@ def jobs_of_lengths(options: Options) -> list[list[Job]]:
             Job(
                 f"length-{length}-{name}",
                 Cell("ml-1m", "sasrec", name).asked(options.recipe)
-                | {"max_length": length, "positions": length, "batch_tokens": BATCH},
+                | {"max_length": length, "window": length, "positions": length}
+                | {"batch_tokens": BATCH},
                 "", length, "", options.steps,
             )
             for name in COMPARED
