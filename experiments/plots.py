@@ -178,12 +178,13 @@ def reach(options: Options) -> Figure | None:
     axes = figure.subplots()
     for cell, found in known.items():
         groups = found["by_length"]
-        axes.plot([group[METRIC] for group in groups], marker="o", label=f"reads {reads(cell)}")
+        label = f"{reads(cell)} ({found['epochs']} epochs)"
+        axes.plot([group[METRIC] for group in groups], marker="o", label=label)
     axes.set_xticks(range(len(groups)), [f"{span(group['from'], group['to'])}\n"
                     f"{group['users']:,} users" for group in groups], fontsize=8)  # fmt: skip
     axes.set_xlabel("length of the user's history")
     _plain(axes, "test NDCG@10, full ranking")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, title="reads", title_fontsize=8)
     return figure
 
 

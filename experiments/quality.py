@@ -90,7 +90,10 @@ def reach_table(options: Options) -> str:
         values: list[float | None] = [_mean(outcome, "full", "ndcg@10")]
         groups = (outcome or {}).get("by_length") or [{}] * len(bounds)
         values += [group.get("ndcg@10") for group in groups]
-        rows.append(Row((reads(cell),), values, note=footnote(outcome) if outcome else ""))
+        against = _signs(cell, replace(cell, variant="", settings={}), options)
+        signs = [against[COLUMNS.index(("full", "ndcg@10"))], *("" for _ in bounds)]
+        note = footnote(outcome) if outcome else ""
+        rows.append(Row((reads(cell),), values, signs=signs, note=note))
     return table(Layout(("reads",), columns), rows)
 
 
