@@ -31,7 +31,7 @@ class Options:
     budget: float | None = None  # minutes a cell may train now
     threads: int | None = None
     steps: int = 20  # timed of each training
-    rounds: int = 2  # of which the best counts
+    rounds: int = 4  # of which the best counts
     lengths: tuple[int, ...] = (140, 160, 180, 200, 220, 240, 500, 1000, 2000, 4000)
 
     def place(self, cell: Cell) -> Path:
