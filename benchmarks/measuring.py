@@ -16,10 +16,10 @@ import torch
 
 from benchmarks.surroundings import ROOT, surroundings
 from linrec.backbones import ModelConfig, build
-from linrec.data.batches import all_position_batches
-from linrec.data.item_features import ItemFeatures
-from linrec.data.sequences import Sequences
-from linrec.training.config import RunConfig, TrainingConfig
+from linrec.data.dataset.batches import all_position_batches
+from linrec.data.dataset.item_features import ItemFeatures
+from linrec.data.dataset.sequences import Sequences
+from linrec.runs.config import RunConfig, TrainingConfig
 from linrec.training.step import Step
 
 ITEMS = 3_416  # the catalogue of ML-1M

@@ -15,7 +15,7 @@ from unittest.mock import patch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from linrec.data.batches import TrainingBatches
+from linrec.data.dataset.batches import TrainingBatches
 from linrec.layers import Dropout, FeedForward, MultiHeadAttention
 from linrec.training.step import Step
 

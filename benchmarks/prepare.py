@@ -37,7 +37,7 @@ FIRST, SPAN = 1_600_000_000, 4 * 365 * 86_400  # seconds since 1970
 _PREPARE = """
 import json, sys, time
 from benchmarks.memory import peak_mb
-from linrec.data.prepare import prepare
+from linrec.data.preparing.prepare import prepare
 before, began = peak_mb(), time.perf_counter()
 store = prepare(sys.argv[1], sys.argv[2])
 print(json.dumps({

@@ -22,7 +22,7 @@ from torch import Tensor
 from benchmarks.surroundings import ROOT, surroundings
 from linrec import ops
 from linrec.backbones import ModelConfig, build
-from linrec.data.item_features import ItemFeatures
+from linrec.data.dataset.item_features import ItemFeatures
 from linrec.losses import full_softmax
 
 HEADS, WIDTH, EVENTS = 8, 16, 12_800  # d 128; as many events at each length

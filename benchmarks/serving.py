@@ -28,8 +28,8 @@ import numpy as np
 import polars as pl
 
 from benchmarks.surroundings import ROOT, surroundings
-from linrec.data.prepare import prepare
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore
+from linrec.data.preparing.prepare import prepare
 from linrec.serving import Engine, EngineSettings, open_store
 from linrec.serving.model import ServedModel
 from linrec.serving.stores import Change, Event

@@ -18,8 +18,8 @@ from benchmarks.surroundings import surroundings
 from experiments.cells import Cell
 from experiments.outcomes import Options, Outcome, model_of, read, write
 from linrec.backbones import Backbone
-from linrec.data.sequences import Sequences
-from linrec.data.splits import leave_one_out
+from linrec.data.dataset.sequences import Sequences
+from linrec.data.dataset.splits import leave_one_out
 from linrec.types import PAD
 
 EVENTS = 50

@@ -9,8 +9,8 @@ from typing import Any
 
 from benchmarks.surroundings import ROOT
 from experiments.cells import Cell
-from linrec.data.atomic import write_text
-from linrec.training.config import recipe
+from linrec.files.atomic import write_text
+from linrec.runs.config import recipe
 
 Outcome = dict[str, Any]
 PAPER_EPOCHS = 100

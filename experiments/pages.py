@@ -18,7 +18,7 @@ from experiments.datasets import DATASETS
 from experiments.outcomes import Options
 from experiments.plots import all_figures
 from experiments.readme import with_tables
-from linrec.data.atomic import write_bytes, write_text
+from linrec.files.atomic import write_bytes, write_text
 
 HERE = Path(__file__).parent
 IMAGES = "images"

@@ -106,7 +106,7 @@ def run_shell(block: Block, folder: Path, page: Path) -> None:
 def tables() -> tuple[pl.DataFrame, pl.DataFrame]:
     """What `linrec demo` leaves for its reader to try, less most of the members."""
     from linrec.cli.demo import as_csv
-    from linrec.data.demo import demo_events
+    from linrec.data.downloads.demo import demo_events
 
     events, items = demo_events()
     some = events["user"].unique().sort().head(USERS)

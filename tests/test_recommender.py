@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import linrec
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore
 from linrec.recommender import Recommender
 from linrec.types import InputError
 from tests.training.cases import FIRST_USER, N_ITEMS, SMALL, cycle_events, cycle_items

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from linrec import scoring
-from linrec.data.sequences import Sequences
+from linrec.data.dataset.sequences import Sequences
 from linrec.scoring import (
     events_of,
     hide_seen,

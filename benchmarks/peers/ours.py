@@ -10,14 +10,14 @@ from typing import Any
 from benchmarks.peers.common import Clock, Task, begin, finish, timed, trained
 from linrec.backbones import Backbone, ModelConfig, build
 from linrec.backbones.catalogue import completed
-from linrec.data.item_features import ItemFeatures
-from linrec.data.prepare import prepare
-from linrec.data.splits import Split, leave_one_out
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.item_features import ItemFeatures
+from linrec.data.dataset.splits import Split, leave_one_out
+from linrec.data.dataset.store import SequenceStore
+from linrec.data.preparing.prepare import prepare
 from linrec.evaluation import RankOptions, rank_targets
 from linrec.evaluation.metrics import means
 from linrec.evaluation.scorer import model_scorer
-from linrec.training.config import RunConfig, TrainingConfig
+from linrec.runs.config import RunConfig, TrainingConfig
 from linrec.training.loop import Trainer
 from linrec.training.watch import Watch
 

@@ -33,7 +33,7 @@ from benchmarks.peers import page
 from benchmarks.peers.common import LOG, Task
 from benchmarks.results import OUT_FOLDER
 from benchmarks.surroundings import ROOT, surroundings
-from linrec.data.prepare import prepare
+from linrec.data.preparing.prepare import prepare
 from tests.transplant import environments
 
 # name -> its module, which is its environment's name too, what varies, and its batches

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from linrec import nn, ops
-    from linrec.data.prepare import PrepareOptions, prepare
-    from linrec.data.store import SequenceStore
+    from linrec.data.dataset.store import SequenceStore
+    from linrec.data.preparing.prepare import PrepareOptions, prepare
     from linrec.recommender import Recommender, load
     from linrec.transplant import TransplantReport, replace_attention
     from linrec.types import InputError, Recommendations
@@ -38,13 +38,13 @@ __all__ = [
 # imported when first asked for: `linrec --help` needs neither torch nor polars
 _HOMES = {
     "InputError": "linrec.types",
-    "PrepareOptions": "linrec.data.prepare",
+    "PrepareOptions": "linrec.data.preparing.prepare",
     "Recommendations": "linrec.types",
     "Recommender": "linrec.recommender",
-    "SequenceStore": "linrec.data.store",
+    "SequenceStore": "linrec.data.dataset.store",
     "TransplantReport": "linrec.transplant",
     "load": "linrec.recommender",
-    "prepare": "linrec.data.prepare",
+    "prepare": "linrec.data.preparing.prepare",
     "replace_attention": "linrec.transplant",
 }
 

@@ -24,20 +24,20 @@ from linrec.backbones.saving import (
     write_description,
     write_weights,
 )
-from linrec.data.atomic import write_folder
-from linrec.data.histories import Histories, of_items, of_users
-from linrec.data.prepare import prepare
-from linrec.data.sequences import IntArray
-from linrec.data.splits import EVENTS_TO_SPLIT, Split, leave_one_out
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.histories import Histories, of_items, of_users
+from linrec.data.dataset.sequences import IntArray
+from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
+from linrec.data.dataset.store import SequenceStore
+from linrec.data.preparing.prepare import prepare
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
 from linrec.evaluation.ranks import Progress, Scorer, batches
 from linrec.evaluation.scorer import model_scorer
+from linrec.files.atomic import write_folder
+from linrec.runs.config import RunConfig
+from linrec.runs.config import recipe as find_recipe
 from linrec.scoring import hide_seen as hide
 from linrec.scoring import top_k
-from linrec.training.config import RunConfig
-from linrec.training.config import recipe as find_recipe
 from linrec.training.history import write_history
 from linrec.training.loop import Trained, Trainer
 from linrec.training.plan import Plan, named, recorded

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from linrec.data.sequences import IntArray, Sequences
+from linrec.data.dataset.sequences import IntArray, Sequences
 from linrec.types import PAD
 
 HIDDEN = float("-inf")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,11 +16,41 @@ PAD = 0
 """The item index of "no event here"; real items count from 1."""
 
 
+_ARGUMENT = re.compile("\x02(.*?)(?:\x1f(.*?))?\x03", re.DOTALL)
+
+
+def argument(name: str, value: object = None) -> str:
+    """An argument inside the sentence of an `InputError`, for each caller in its own language.
+
+    `argument("heads", 4)` reads `heads=4` in Python, `--heads 4` on the command line and
+    `"heads": 4` over HTTP.
+    """
+    return f"\x02{name}\x03" if value is None else f"\x02{name}\x1f{value}\x03"
+
+
+def python_argument(name: str, value: str | None) -> str:
+    return f"{name}=" if value is None else f"{name}={value}"
+
+
 class InputError(ValueError):
     """Something the caller gave is wrong: one sentence that names what, where and the remedy.
 
-    The command line prints it and exits with code 2; it never shows a traceback for it.
+    Arguments are named with `argument`, and whoever shows the sentence renders them. The command
+    line prints it and exits with code 2; it never shows a traceback for it.
     """
+
+    @property
+    def field(self) -> str | None:
+        """The first argument that the sentence names."""
+        named = _ARGUMENT.search(self.args[0])
+        return named and named[1]
+
+    def render(self, name: Callable[[str, str | None], str]) -> str:
+        """The sentence, with each argument as `name(argument, value)` writes it."""
+        return _ARGUMENT.sub(lambda match: name(match[1], match[2]), self.args[0])
+
+    def __str__(self) -> str:
+        return self.render(python_argument)
 
 
 @dataclass(frozen=True, slots=True)

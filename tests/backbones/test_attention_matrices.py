@@ -7,8 +7,8 @@ import torch
 
 from linrec.backbones import ModelConfig, build
 from linrec.backbones.catalogue import completed
-from linrec.data.item_features import ItemFeatures
-from linrec.data.sequences import Sequences
+from linrec.data.dataset.item_features import ItemFeatures
+from linrec.data.dataset.sequences import Sequences
 from linrec.layers import MultiHeadAttention
 
 HISTORIES = Sequences.of([[1, 2, 3, 4, 5], [3, 1]])

@@ -9,7 +9,7 @@ import torch
 
 from linrec.backbones import BACKBONES, ModelConfig, build
 from linrec.backbones.catalogue import completed
-from linrec.data.item_features import ItemFeatures
+from linrec.data.dataset.item_features import ItemFeatures
 from linrec.losses import full_softmax
 from linrec.types import PAD, InputError
 from tests.contracts.cases import (

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from linrec.backbones import Backbone, build
-from linrec.data.item_features import ItemFeatures, choose_fields
-from linrec.data.prepare import prepare
-from linrec.data.store import Feature
+from linrec.data.dataset.item_features import ItemFeatures, choose_fields
+from linrec.data.dataset.store import Feature
+from linrec.data.preparing.prepare import prepare
 from linrec.recommender import Recommender, load
 from linrec.training.watch import Watch
 from tests.contracts.cases import SMALL, close, cycle, hidden

@@ -70,7 +70,7 @@ def test_help_shows_examples(name: str, linrec: Command) -> None:
 
 
 def test_every_setting_is_a_flag_with_its_default(linrec: Command) -> None:
-    from linrec.training.config import SETTINGS
+    from linrec.runs.config import SETTINGS
 
     shown = linrec("train", "--help").out
     for name in SETTINGS:

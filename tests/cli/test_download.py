@@ -20,10 +20,10 @@ import pytest
 from rich.console import Console
 
 from linrec.cli.progress import arriving
-from linrec.data import sources
+from linrec.data.downloads import sources
 from tests.cli.conftest import Command, Refused
-from tests.data.mirror import Mirror, serving
-from tests.data.official import AFTER_5_CORE, ARCHIVES
+from tests.data.downloads.mirror import Mirror, serving
+from tests.data.downloads.official import AFTER_5_CORE, ARCHIVES
 
 
 @pytest.fixture

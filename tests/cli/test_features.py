@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from linrec.data.prepare import prepare
+from linrec.data.preparing.prepare import prepare
 from linrec.recommender import Recommender, load
 from linrec.training.watch import Watch
 from tests.cli.conftest import Command, Refused

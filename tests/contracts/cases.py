@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from linrec import ops
 from linrec.backbones import BACKBONES, Backbone, ModelConfig, build
 from linrec.backbones.catalogue import completed
-from linrec.data.item_features import ItemFeatures, choose_fields
-from linrec.data.prepare import prepare
-from linrec.data.sequences import Sequences
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.item_features import ItemFeatures, choose_fields
+from linrec.data.dataset.sequences import Sequences
+from linrec.data.dataset.store import SequenceStore
+from linrec.data.preparing.prepare import prepare
 from linrec.types import PAD
 from tests.training import cases
 from tests.training.cases import N_ITEMS, N_USERS, cycle_events

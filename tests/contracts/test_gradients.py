@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from linrec.data.splits import leave_one_out
+from linrec.data.dataset.splits import leave_one_out
 from linrec.losses import full_softmax
-from linrec.training.config import RunConfig
+from linrec.runs.config import RunConfig
 from linrec.training.loop import epoch_batches
 from tests.contracts.cases import EVERY_ATTENTION, EVERY_WAY, cycle, model
 

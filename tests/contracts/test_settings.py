@@ -12,9 +12,9 @@ from torch import Tensor
 from linrec.backbones import BACKBONES, ModelConfig, build
 from linrec.backbones.catalogue import completed
 from linrec.backbones.config import OWN_SETTINGS
-from linrec.data.splits import leave_one_out
+from linrec.data.dataset.splits import leave_one_out
 from linrec.losses import full_softmax
-from linrec.training.config import RunConfig
+from linrec.runs.config import RunConfig
 from linrec.training.loop import epoch_batches
 from linrec.types import InputError
 from tests.contracts.cases import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from linrec.data.prepare import prepare
+from linrec.data.preparing.prepare import prepare
 
 COUNTS = {
     "ml-1m": (6040, 3706, 1_000_209),

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from linrec.data.ids import IdMap
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.ids import IdMap
+from linrec.data.dataset.store import SequenceStore
 
 StoreMaker = Callable[..., SequenceStore]
 

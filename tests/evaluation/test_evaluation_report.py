@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from linrec.data.splits import leave_one_out
+from linrec.data.dataset.splits import leave_one_out
 from linrec.evaluation import (
     FLOORS,
     Evaluation,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linrec.data.sequences import Sequences
-from linrec.data.splits import leave_one_out
+from linrec.data.dataset.sequences import Sequences
+from linrec.data.dataset.splits import leave_one_out
 from linrec.evaluation import FLOORS, floors, item_counts, transition_counts
 from linrec.scoring import top_k
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from linrec.data.prepare import prepare
-from linrec.data.splits import Split, leave_one_out
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.splits import Split, leave_one_out
+from linrec.data.dataset.store import SequenceStore
+from linrec.data.preparing.prepare import prepare
 from linrec.evaluation import FLOORS, EvaluationOptions, Protocol, evaluate
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from linrec.data.sequences import Sequences
-from linrec.data.splits import Holdout, leave_one_out
+from linrec.data.dataset.sequences import Sequences
+from linrec.data.dataset.splits import Holdout, leave_one_out
 from linrec.evaluation import draw_negatives, load_or_draw
 from linrec.evaluation.negatives import item_weights
 from linrec.types import InputError

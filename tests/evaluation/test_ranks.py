@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linrec.data.sequences import Sequences
-from linrec.data.splits import Holdout, leave_one_out
+from linrec.data.dataset.sequences import Sequences
+from linrec.data.dataset.splits import Holdout, leave_one_out
 from linrec.evaluation import RankOptions, draw_negatives, rank_targets
 from linrec.evaluation.ranks import batches
 from linrec.scoring import top_k

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import linrec
 from experiments.outcomes import Options
-from linrec.data.demo import demo_events
+from linrec.data.downloads.demo import demo_events
 
 RECIPE = """
 [model]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from experiments.attention import MEASURES, _measured, example
-from linrec.data.sequences import Sequences
+from linrec.data.dataset.sequences import Sequences
 
 LENGTHS = torch.tensor([5, 3])
 

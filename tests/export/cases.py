@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from linrec.backbones.saving import Catalogue, RunDescription, write_description, write_weights
-from linrec.data.sequences import Sequences
+from linrec.data.dataset.sequences import Sequences
 from linrec.evaluation.scorer import model_scorer
 from linrec.export.check import open_session
 from linrec.layers import MultiHeadAttention

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linrec.data.item_features import FIRST, MISSING, NOTHING, UNKNOWN, Field, ItemFeatures
+from linrec.data.dataset.item_features import FIRST, MISSING, NOTHING, UNKNOWN, Field, ItemFeatures
 from linrec.layers import FeatureEmbedding, FieldAttention
 from linrec.types import PAD
 

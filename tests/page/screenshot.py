@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore
 from tests.page.browser import browsing, serving
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "images" / "page.png"

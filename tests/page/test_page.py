@@ -31,8 +31,8 @@ SOON = 20_000  # milliseconds; a busy machine is no failure
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Films of the demo; one has a title that would like to be markup."""
-    from linrec.data.demo import demo_events
-    from linrec.data.prepare import prepare
+    from linrec.data.downloads.demo import demo_events
+    from linrec.data.preparing.prepare import prepare
     from tests.serving.cases import make_run
 
     events, items = demo_events(users=60)

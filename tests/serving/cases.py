@@ -19,8 +19,8 @@ from linrec.backbones.saving import (
     write_description,
     write_weights,
 )
-from linrec.data.item_features import ItemFeatures
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.item_features import ItemFeatures
+from linrec.data.dataset.store import SequenceStore
 from linrec.serving import Engine, NewEvent, Store
 
 SMALL = ModelConfig(width=16, heads=2, layers=2, inner=16, positions=32, dropout=0.1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore
 from linrec.serving import Engine, EngineSettings, Store, open_store
 from tests.serving.cases import make_run
 from tests.serving.redis_server import RedisServer, why_no_redis

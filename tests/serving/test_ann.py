@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from linrec.data.prepare import prepare
+from linrec.data.preparing.prepare import prepare
 from linrec.serving import Engine, EngineSettings, open_store
 from linrec.types import InputError
 from tests.serving.cases import make_run

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from linrec.data.prepare import prepare
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore
+from linrec.data.preparing.prepare import prepare
 from linrec.recommender import load
 from linrec.serving import Ask, Engine, LateEventError, NewEvent, Store, UnknownError, open_store
 from linrec.serving.stores import Change

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore
 from linrec.serving import Engine, NewEvent, open_store
 from linrec.serving.batcher import ClosedError
 from linrec.serving.stores import SQLiteStore

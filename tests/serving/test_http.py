@@ -14,7 +14,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore
 from linrec.serving import Engine, Store, StoreError, StoreFullError, open_store
 from linrec.serving.bulk import import_histories
 from linrec.serving.http.observing import JsonLines

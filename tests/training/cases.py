@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from linrec.data.prepare import prepare
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore
+from linrec.data.preparing.prepare import prepare
 from linrec.training.history import Row
 from linrec.training.watch import Watch
 

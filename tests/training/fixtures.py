@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore
 from linrec.recommender import Recommender, load
 from tests.training.cases import SMALL, cycle
 

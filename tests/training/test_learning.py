@@ -10,11 +10,11 @@ import torch
 
 from linrec.backbones import Backbone
 from linrec.backbones.config import OWN_SETTINGS
-from linrec.data.prepare import prepare
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore
+from linrec.data.preparing.prepare import prepare
 from linrec.recommender import Recommender
+from linrec.runs.config import SETTINGS, TrainingConfig, is_own
 from linrec.training import loop
-from linrec.training.config import SETTINGS, TrainingConfig, is_own
 from linrec.types import InputError
 from tests.training.cases import SMALL, Recorder, cycle
 

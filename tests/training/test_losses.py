@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from linrec.backbones import BACKBONES
-from linrec.data.splits import leave_one_out
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.splits import leave_one_out
+from linrec.data.dataset.store import SequenceStore
 from linrec.losses import LOSSES
 from linrec.recommender import Recommender, load
+from linrec.runs.config import TrainingConfig
 from linrec.training import loop, step
 from linrec.training.checkpoint import CHECKPOINT
-from linrec.training.config import TrainingConfig
 from linrec.types import InputError
 from tests.contracts import cases
 from tests.training.cases import SMALL, Recorder, digest, history_without_times

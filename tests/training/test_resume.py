@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore
 from linrec.recommender import Recommender, load
 from linrec.training import loop
 from linrec.training.checkpoint import CHECKPOINT

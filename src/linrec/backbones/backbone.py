@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from linrec import ops
 from linrec.backbones.config import ModelConfig, Objective
-from linrec.data.item_features import ItemFeatures
-from linrec.data.sequences import Sequences
+from linrec.data.dataset.item_features import ItemFeatures
+from linrec.data.dataset.sequences import Sequences
 from linrec.layers import MultiHeadAttention, Stack, StackShape
 from linrec.types import PAD, InputError
 

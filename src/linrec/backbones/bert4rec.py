@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
 from linrec.backbones.config import ModelConfig, Objective
-from linrec.data.item_features import ItemFeatures
-from linrec.data.sequences import Sequences
+from linrec.data.dataset.item_features import ItemFeatures
+from linrec.data.dataset.sequences import Sequences
 from linrec.types import PAD
 
 

@@ -11,7 +11,7 @@ from linrec.backbones.core import CORE
 from linrec.backbones.fdsa import FDSA
 from linrec.backbones.sasrec import SASRec
 from linrec.backbones.sasrecf import SASRecF
-from linrec.data.item_features import ItemFeatures
+from linrec.data.dataset.item_features import ItemFeatures
 from linrec.types import InputError
 
 BACKBONES: dict[str, type[Backbone]] = {

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
 from linrec.backbones.config import ModelConfig
-from linrec.data.item_features import ItemFeatures
+from linrec.data.dataset.item_features import ItemFeatures
 from linrec.layers import FeatureEmbedding, FieldAttention
 from linrec.types import PAD
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from linrec.backbones.backbone import gaussian_init
 from linrec.backbones.config import ModelConfig
 from linrec.backbones.sasrec import SASRec
-from linrec.data.item_features import ItemFeatures
+from linrec.data.dataset.item_features import ItemFeatures
 from linrec.layers import FeatureEmbedding
 
 

@@ -15,11 +15,11 @@ from safetensors import SafetensorError
 
 from linrec.backbones import Backbone, ModelConfig, build
 from linrec.backbones.config import complaint
-from linrec.data.atomic import check_free, write_bytes, write_text
-from linrec.data.guard import first_line, reading
-from linrec.data.ids import IdMap
-from linrec.data.item_features import Field, ItemFeatures
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.ids import IdMap
+from linrec.data.dataset.item_features import Field, ItemFeatures
+from linrec.data.dataset.store import SequenceStore
+from linrec.files.atomic import check_free, write_bytes, write_text
+from linrec.files.guard import first_line, reading
 from linrec.types import InputError
 
 FORMAT = 2  # 1 knew one backbone, and laid its weights out otherwise

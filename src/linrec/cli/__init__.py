@@ -67,7 +67,7 @@ def main() -> None:
     try:
         sys.exit(app(prog_name="linrec", standalone_mode=False))
     except InputError as error:
-        _fail(str(error))
+        _fail(error.render(_flag))
     except _UsageError as error:
         told = error.format_message().rstrip(".")  # empty where it has shown the help instead
         asked = error.ctx.command_path if error.ctx else "linrec"
@@ -77,6 +77,12 @@ def main() -> None:
     except OSError as error:  # nothing a traceback would help with
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}; check the place and run it again")
+
+
+def _flag(name: str, value: str | None) -> str:
+    """An argument as the command line spells it."""
+    flag = f"--{name.replace('_', '-')}"
+    return flag if value in (None, "True") else f"{flag} {value}"
 
 
 def _fail(sentence: str) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
-    from linrec.data.store import SequenceStore
+    from linrec.data.dataset.store import SequenceStore
     from linrec.recommender import Recommender
 
 
@@ -38,9 +38,9 @@ def demo(
     from linrec.cli.describe import statistics_table
     from linrec.cli.evaluate import evaluate_and_save
     from linrec.cli.report import write_report
-    from linrec.data.atomic import write_text
-    from linrec.data.demo import demo_events
-    from linrec.data.prepare import prepare
+    from linrec.data.downloads.demo import demo_events
+    from linrec.data.preparing.prepare import prepare
+    from linrec.files.atomic import write_text
     from linrec.recommender import Recommender
     from linrec.training.watch import ConsoleWatch
 

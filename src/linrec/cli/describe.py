@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from linrec.data.store import SequenceStore
+    from linrec.data.dataset.store import SequenceStore
 
 # numbers in between are taken for unix seconds: from 1973 to 5138
 _UNIX_SECONDS = (1e8, 1e11)
@@ -33,7 +33,7 @@ def describe(
     """
     from rich.console import Console
 
-    from linrec.data.store import SequenceStore
+    from linrec.data.dataset.store import SequenceStore
 
     store = SequenceStore.open(data)
     if as_json:

@@ -12,8 +12,8 @@ from linrec.types import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from linrec.data.download import Downloaded
-    from linrec.data.sources import Source
+    from linrec.data.downloads.download import Downloaded
+    from linrec.data.downloads.sources import Source
 
 
 def download(
@@ -56,7 +56,7 @@ def download(
     """
     from rich.console import Console
 
-    from linrec.data.sources import source, sources
+    from linrec.data.downloads.sources import source, sources
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if show_list:
@@ -71,7 +71,7 @@ def _download(
     chosen: Source, out: Path, place: str | None, overwrite: bool, console: Console
 ) -> None:
     from linrec.cli.progress import arriving
-    from linrec.data.download import download as run
+    from linrec.data.downloads.download import download as run
 
     console.print(f"{chosen.name}: {chosen.what}")
     console.print(f"Terms: {chosen.licence} In full: {chosen.terms}")

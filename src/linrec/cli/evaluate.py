@@ -65,8 +65,8 @@ def evaluate_and_save(
     """Evaluate, print the table, and leave figures and ranks in the run folder."""
     from linrec.backbones.saving import RESULTS
     from linrec.cli.progress import counting
-    from linrec.data.atomic import write_text
     from linrec.evaluation import evaluation_table, save_ranks
+    from linrec.files.atomic import write_text
 
     with counting("ranking users", console) as progress:
         found, ranks = recommender.evaluate_users(progress=progress, **options)

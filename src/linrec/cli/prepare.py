@@ -131,7 +131,7 @@ def _prepare(events: str, out: Path, overwrite: bool, options: dict[str, Any]) -
     from rich.console import Console
 
     from linrec.cli.describe import notes, statistics_table
-    from linrec.data.prepare import prepare as run
+    from linrec.data.preparing.prepare import prepare as run
 
     with Console(stderr=True).status(f"Reading {events} ..."):
         store = run(events, out, overwrite=overwrite, **options)

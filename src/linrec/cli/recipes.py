@@ -17,8 +17,8 @@ def recipes() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from linrec.training.config import RunConfig
-    from linrec.training.config import recipes as shipped
+    from linrec.runs.config import RunConfig
+    from linrec.runs.config import recipes as shipped
 
     defaults = asdict(RunConfig())
     table = Table("recipe", "what it is", "differs from the default in", title="Recipes")

@@ -101,7 +101,7 @@ def write(found: Recommendations, path: Path) -> None:
     """In one step: whoever reads the file meets the old or the new one."""
     import io
 
-    from linrec.data.atomic import write_bytes
+    from linrec.files.atomic import write_bytes
 
     content = io.BytesIO()
     getattr(found.to_polars(), WRITERS[path.suffix])(content)

@@ -11,11 +11,11 @@ from typing import Any
 import linrec
 from linrec.backbones import ModelConfig
 from linrec.cli.describe import statistics
-from linrec.data.atomic import write_text
 from linrec.evaluation import Evaluation, metric_label
 from linrec.evaluation.tables import best_of, figure, interval, protocol_title
+from linrec.files.atomic import write_text
 from linrec.recommender import Recommender
-from linrec.training.config import TrainingConfig
+from linrec.runs.config import TrainingConfig
 from linrec.training.history import learning_curve
 
 

@@ -102,7 +102,7 @@ def serve(
 
 def _load(engine: Engine, data: Path, console: Console) -> None:
     from linrec.cli.progress import counting
-    from linrec.data.store import SequenceStore
+    from linrec.data.dataset.store import SequenceStore
     from linrec.serving import StoreError
     from linrec.serving.bulk import import_histories
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional, get_args, get_type_hints
 import typer
 
 from linrec.backbones.config import ModelConfig
-from linrec.training.config import TrainingConfig
+from linrec.runs.config import TrainingConfig
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from linrec.data.sequences import IntArray, Sequences
+from linrec.data.dataset.sequences import IntArray, Sequences
 from linrec.evaluation.ranks import Scorer
 from linrec.scoring import HIDDEN, events_of
 from linrec.types import PAD

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from linrec.data.sequences import IntArray
+from linrec.data.dataset.sequences import IntArray
 from linrec.evaluation.resampling import Interval, bootstrap
 from linrec.types import InputError
 

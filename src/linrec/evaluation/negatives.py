@@ -16,10 +16,10 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from linrec.data.atomic import write_bytes
-from linrec.data.sequences import IntArray
-from linrec.data.splits import EVENTS_TO_SPLIT, Holdout, Part
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.sequences import IntArray
+from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Holdout, Part
+from linrec.data.dataset.store import SequenceStore
+from linrec.files.atomic import write_bytes
 from linrec.types import PAD, InputError
 
 Protocol = Literal["full", "pop100", "uni100"]

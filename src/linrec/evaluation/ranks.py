@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from linrec.data.sequences import IntArray, Sequences
-from linrec.data.splits import Holdout, Part
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.sequences import IntArray, Sequences
+from linrec.data.dataset.splits import Holdout, Part
+from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.negatives import Protocol, check_protocol, load_or_draw
 from linrec.scoring import rank_among, rank_of_target, seen_before, seen_hidden, top_k
 from linrec.types import PAD

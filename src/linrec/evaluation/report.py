@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from linrec.data.sequences import IntArray
-from linrec.data.splits import Holdout, Part, Split
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.sequences import IntArray
+from linrec.data.dataset.splits import Holdout, Part, Split
+from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.floors import FLOORS, item_counts
 from linrec.evaluation.metrics import intervals, list_figures, means
 from linrec.evaluation.negatives import Protocol, check_protocol

@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
-from linrec.data.atomic import write_bytes
 from linrec.evaluation.report import Evaluation
+from linrec.files.atomic import write_bytes
 from linrec.types import InputError
 
 COLUMNS = ("user", "target", "history_length", "rank")

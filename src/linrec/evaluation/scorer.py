@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linrec.backbones import Backbone
-from linrec.data.sequences import Sequences
+from linrec.data.dataset.sequences import Sequences
 from linrec.evaluation.ranks import Scorer
 from linrec.scoring import item_scores
 

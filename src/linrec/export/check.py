@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from linrec.backbones import Backbone
 from linrec.backbones.state import tensors_of
-from linrec.data.sequences import Sequences
+from linrec.data.dataset.sequences import Sequences
 from linrec.scoring import item_scores
 from linrec.types import InputError
 

@@ -14,10 +14,10 @@ import torch
 from linrec.backbones import Backbone
 from linrec.backbones.saving import Catalogue, read_description, read_model
 from linrec.backbones.state import tensors_of
-from linrec.data.atomic import check_free, write_folder
 from linrec.export.check import SHAPES, TOLERANCE, check_scorer, check_step, open_session
 from linrec.export.graphs import HistoryScorer, Step, bake_features
 from linrec.export.tracing import check_installed, trace_scorer, trace_step
+from linrec.files.atomic import check_free, write_folder
 from linrec.types import PAD, InputError
 
 MODEL, STEP, ITEMS, DESCRIPTION = "model.onnx", "step.onnx", "items.json", "export.json"

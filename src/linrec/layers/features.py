@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrec.data.item_features import NOTHING, Field, ItemFeatures
+from linrec.data.dataset.item_features import NOTHING, Field, ItemFeatures
 
 
 class FieldEmbedding(nn.Module):

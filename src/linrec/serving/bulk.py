@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore
 from linrec.serving.stores import Change, Event, Store
 
 USERS_AT_ONCE = 200

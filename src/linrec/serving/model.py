@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from linrec.backbones.saving import CONFIG, ITEMS, WEIGHTS, read_description, read_model
-from linrec.data.guard import reading
-from linrec.data.sequences import Sequences
+from linrec.data.dataset.sequences import Sequences
+from linrec.files.guard import reading
 from linrec.serving.ann import AnnIndex
 from linrec.serving.snapshot import FINGERPRINT, Indices, Snapshot, StateCodec, pack, unpack
 from linrec.types import PAD

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrec.data.sequences import Sequences
+from linrec.data.dataset.sequences import Sequences
 from linrec.scoring import HIDDEN, hide_seen, item_scores, top_k
 from linrec.serving.ann import fetched
 from linrec.serving.model import ServedModel

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from linrec.backbones.saving import last_line, read_tensors
-from linrec.data.atomic import write_bytes
+from linrec.files.atomic import write_bytes
 from linrec.types import InputError
 
 CHECKPOINT = "checkpoint.safetensors"

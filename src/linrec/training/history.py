@@ -6,7 +6,7 @@ import csv
 import io
 from pathlib import Path
 
-from linrec.data.atomic import write_bytes, write_text
+from linrec.files.atomic import write_bytes, write_text
 
 HISTORY, CURVE = "history.csv", "learning-curve.png"
 

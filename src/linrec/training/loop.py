@@ -16,7 +16,7 @@ from torch import Tensor
 
 from linrec.backbones import Backbone
 from linrec.backbones.saving import RESULTS, WEIGHTS, read_tensors, write_weights
-from linrec.data.batches import (
+from linrec.data.dataset.batches import (
     Masking,
     TrainingBatches,
     all_position_batches,
@@ -25,15 +25,15 @@ from linrec.data.batches import (
     prefixes,
     windows,
 )
-from linrec.data.splits import Split
-from linrec.data.store import SequenceStore
+from linrec.data.dataset.splits import Split
+from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.metrics import means
 from linrec.evaluation.ranks import Progress as ToldUsers
 from linrec.evaluation.ranks import RankOptions, rank_targets
 from linrec.evaluation.scorer import model_scorer
+from linrec.runs.config import RunConfig
 from linrec.training import checkpoint
 from linrec.training.checkpoint import Progress
-from linrec.training.config import RunConfig
 from linrec.training.history import write_history
 from linrec.training.interrupt import CtrlC
 from linrec.training.step import Step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from linrec.backbones import Backbone
-from linrec.training.config import TrainingConfig
+from linrec.runs.config import TrainingConfig
 
 
 def optimizers_of(model: Backbone, training: TrainingConfig) -> list[torch.optim.Optimizer]:

@@ -17,10 +17,10 @@ from linrec.backbones.saving import (
     write_config,
     write_description,
 )
-from linrec.data.atomic import write_folder
-from linrec.data.item_features import ITEM, Field, ItemFeatures, choose_fields
-from linrec.data.store import SequenceStore
-from linrec.training.config import RunConfig, parse
+from linrec.data.dataset.item_features import ITEM, Field, ItemFeatures, choose_fields
+from linrec.data.dataset.store import SequenceStore
+from linrec.files.atomic import write_folder
+from linrec.runs.config import RunConfig, parse
 from linrec.types import InputError
 
 MAY_CHANGE = ("epochs", "patience")

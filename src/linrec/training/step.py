@@ -11,10 +11,10 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from linrec.backbones import Backbone
-from linrec.data.sequences import IntArray
+from linrec.data.dataset.sequences import IntArray
 from linrec.losses import LOSSES, Candidates, Loss
 from linrec.losses.loss import at_targets
-from linrec.training.config import RunConfig
+from linrec.runs.config import RunConfig
 from linrec.training.optimizer import optimizers_of
 from linrec.types import InputError, SequenceBatch
 

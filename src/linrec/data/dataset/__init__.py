@@ -1,0 +1,1 @@
+"""The prepared dataset: sequences in memory-mapped arrays, splits and batches."""

@@ -1,0 +1,171 @@
+"""From sequences to padded batches: windows over long histories, bucketed by length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from linrec.data.dataset.sequences import IntArray, Sequences
+from linrec.types import PAD, SequenceBatch
+
+# batches of similar, not equal, lengths: the jitter lets a sequence meet others from epoch to epoch
+# and costs 3 % of the positions in padding on ML-1M; 0.1 cost 6 to 8 % (docs/log.md)
+LENGTH_JITTER = 0.04
+
+
+Task = Callable[[Sequences, np.random.Generator], SequenceBatch]
+"""Makes of some rows and the event after each of them what the encoder reads and is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBatches:
+    """The batches of one epoch, each built when it is asked for."""
+
+    inputs: Sequences  # the events before the one that comes next, of which the array has more
+    rows: list[IntArray]  # of each batch
+    task: Task
+    n_targets: int
+    seed: int  # of what the task draws
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> SequenceBatch:
+        rng = np.random.default_rng([self.seed, index])
+        return self.task(self.inputs.take(self.rows[index]), rng)
+
+    def __iter__(self) -> Iterator[SequenceBatch]:
+        return (self[index] for index in range(len(self)))
+
+
+def all_position_batches(
+    train: Sequences, *, window: int, tokens: int, rng: np.random.Generator
+) -> TrainingBatches:
+    """Windows of at most `window` events that together cover every target exactly once."""
+    inputs = windows(train, window, rng)
+    return _batches(inputs, next_at_each, int(inputs.lengths.sum()), tokens, rng)
+
+
+def last_position_batches(
+    train: Sequences, *, window: int, tokens: int, rng: np.random.Generator
+) -> TrainingBatches:
+    """One row a target, its history cut to the last `window` events: the paper's way."""
+    inputs = prefixes(train, window)
+    return _batches(inputs, next_at_last, len(inputs), tokens, rng)
+
+
+def cloze_batches(
+    inputs: Sequences, mask: Masking, *, tokens: int, rng: np.random.Generator
+) -> TrainingBatches:
+    """Each row with the event after it, masked, and some of the others too.
+
+    Rows are as long as in other trainings, so the masked event comes on top of `tokens`.
+    """
+    targets = len(inputs) + int(mask.hidden_among(inputs.lengths).sum())
+    return _batches(inputs, mask, targets, tokens, rng)
+
+
+def _batches(
+    inputs: Sequences, task: Task, targets: int, tokens: int, rng: np.random.Generator
+) -> TrainingBatches:
+    rows = bucketed(inputs.lengths, tokens, rng)
+    return TrainingBatches(inputs, rows, task, targets, int(rng.integers(2**63)))
+
+
+def next_at_each(inputs: Sequences, rng: np.random.Generator) -> SequenceBatch:
+    """The target of each event is the one after it."""
+    del rng
+    following = Sequences(inputs.items, inputs.starts + 1, inputs.ends + 1)
+    return _batch(inputs.padded(), following.padded())
+
+
+def next_at_last(inputs: Sequences, rng: np.random.Generator) -> SequenceBatch:
+    """The last event alone has a target."""
+    del rng
+    items = inputs.padded()
+    targets = np.full(items.shape, PAD)
+    targets[np.arange(len(inputs)), inputs.lengths - 1] = inputs.items[inputs.ends]
+    return _batch(items, targets)
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """Some events give way to a token that asks which they were; the one that comes next always.
+
+    So every row holds the very question that the model will be asked: what follows this history?
+    """
+
+    token: int
+    ratio: float  # of the events before the last
+
+    def __call__(self, inputs: Sequences, rng: np.random.Generator) -> SequenceBatch:
+        rows = Sequences(inputs.items, inputs.starts, inputs.ends + 1)
+        items = rows.padded()
+        draws = rng.random(items.shape)
+        draws[np.arange(items.shape[1]) >= inputs.lengths[:, None]] = 2.0  # padding comes last
+        order = draws.argsort(1).argsort(1)
+        masked = order < self.hidden_among(inputs.lengths)[:, None]
+        masked[np.arange(len(rows)), inputs.lengths] = True
+        return _batch(np.where(masked, self.token, items), np.where(masked, items, PAD))
+
+    def hidden_among(self, lengths: IntArray) -> IntArray:
+        """How many events of a row are masked beside the one that comes next."""
+        return np.asarray(np.rint(self.ratio * lengths), dtype=np.int64)
+
+
+def _batch(items: IntArray, targets: IntArray) -> SequenceBatch:
+    read = torch.from_numpy(items)
+    return SequenceBatch(read, read != PAD, torch.from_numpy(targets))
+
+
+def prefixes(train: Sequences, window: int) -> Sequences:
+    """One row a target, its history cut to the last `window` events."""
+    targets = np.maximum(train.lengths - 1, 0)
+    starts = np.repeat(train.starts, targets)
+    ends = starts + _count_up(targets) + 1
+    return Sequences(train.items, starts, ends).last(window)
+
+
+def windows(
+    train: Sequences, window: int, rng: np.random.Generator, *, cut_all: bool = False
+) -> Sequences:
+    """Cut each row's inputs into windows; where a long row is cut changes from call to call.
+
+    The first piece of a row longer than `window` has a random size, so that over the epochs every
+    target is met with little and with much context before it. With `cut_all` so has that of every
+    row: where only the event after a piece is asked for, it must not always be the same one.
+    """
+    inputs = np.maximum(train.lengths - 1, 0)  # the last event is a target only
+    cut = (inputs > 0) if cut_all else (inputs > window)
+    share = rng.integers(1, window + 1, len(train))  # of the window, or of a row that is shorter
+    first = np.where(cut, -(-share * np.minimum(inputs, window) // window), inputs)
+    pieces = np.where(inputs > 0, 1 + -(-(inputs - first) // window), 0)
+    row = np.repeat(np.arange(len(train)), pieces)
+    piece = _count_up(pieces)
+    starts = train.starts[row] + np.where(piece > 0, first[row] + (piece - 1) * window, 0)
+    length = np.where(piece > 0, window, first[row])
+    ends = np.minimum(starts + length, train.starts[row] + inputs[row])
+    return Sequences(train.items, starts, ends)
+
+
+def bucketed(lengths: IntArray, tokens: int, rng: np.random.Generator) -> list[IntArray]:
+    """Rows of similar length together, at most `tokens` padded events a batch, in random order."""
+    order = np.argsort(lengths * rng.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(lengths)))
+    longest = np.maximum.accumulate(lengths[order])
+    batches, begin = [], 0
+    while begin < len(order):
+        # the largest end such that (end - begin) * longest so far fits; at least one row goes in
+        some = longest[begin : begin + tokens]  # no batch has more rows than tokens
+        sizes = some * np.arange(1, len(some) + 1)
+        end = begin + max(1, int(np.searchsorted(sizes, tokens, side="right")))
+        batches.append(order[begin:end])
+        begin = end
+    return [batches[index] for index in rng.permutation(len(batches))]
+
+
+def _count_up(counts: IntArray) -> IntArray:
+    """0..c-1 for each c, end to end: [2, 3] -> [0, 1, 0, 1, 2]."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

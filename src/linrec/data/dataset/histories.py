@@ -1,0 +1,85 @@
+"""Whose histories to recommend for: users of a dataset, or given lists of items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from linrec.data.dataset.ids import IdMap
+from linrec.data.dataset.sequences import IntArray, Sequences
+from linrec.data.dataset.store import SequenceStore
+from linrec.types import PAD, InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Histories:
+    """Named histories in the indices of one catalogue."""
+
+    names: pl.Series  # the user's id, or the row number of a given history
+    sequences: Sequences
+    skipped: int = 0  # events whose item the catalogue does not know
+    unknown_users: int = 0
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def of_items(rows: Iterable[Iterable[Any]], catalogue: IdMap) -> Histories:
+    """Given lists of item ids, oldest first; unknown items are left out and counted."""
+    lists = [list(row) for row in rows]
+    lengths = np.array([len(items) for items in lists], dtype=np.int64)
+    flat = [item for items in lists for item in items]
+    found = catalogue.index_of(flat)
+    sequences, skipped = _without_unknown(found, lengths)
+    return Histories(pl.Series("user", np.arange(len(lists))), sequences, skipped)
+
+
+def of_users(
+    users: Sequence[Any] | pl.Series | None, store: SequenceStore, catalogue: IdMap
+) -> Histories:
+    """Users of a dataset by their own ids (None: all of them), in the order asked for.
+
+    The dataset may be a newer one than the model was trained on: items are matched by id. A user
+    it does not have gets an empty history, but if it has none of them something is wrong.
+    """
+    rows = np.arange(store.n_users) if users is None else store.users.index_of(users)
+    known = rows >= 0
+    if users is not None and len(rows) and not known.any():
+        raise InputError(
+            f"user {users[0]!r} is not in the dataset"
+            + (f", nor is any other of the {len(rows):,} asked for" if len(rows) > 1 else "")
+            + "; check the id, or give the events themselves as a history"
+        )
+    names = store.users.ids if users is None else _names(users, rows, store.users)
+    whole = store.sequences()
+    chosen = whole.take(np.where(known, rows, 0))
+    chosen = Sequences(chosen.items, chosen.starts, np.where(known, chosen.ends, chosen.starts))
+    unknown = int(np.count_nonzero(~known))
+    if catalogue.ids.equals(store.catalogue.ids):
+        return Histories(names, chosen, 0, unknown)
+    translation = np.concatenate([[PAD], catalogue.index_of(store.catalogue.ids)])
+    flat = np.concatenate([np.empty(0, np.int32), *(chosen[row] for row in range(len(chosen)))])
+    sequences, skipped = _without_unknown(translation[flat], chosen.lengths)
+    return Histories(names, sequences, skipped, unknown)
+
+
+def _names(users: Sequence[Any] | pl.Series, rows: IntArray, ids: IdMap) -> pl.Series:
+    """The dataset's own ids where they can be: a command line has only strings to ask with."""
+    if (rows >= 0).all():
+        return ids.ids_of(rows).alias("user")
+    asked = pl.Series("user", [str(user) for user in users])
+    alike = asked.cast(ids.ids.dtype, strict=False)
+    return asked if alike.has_nulls() else alike
+
+
+def _without_unknown(found: IntArray, lengths: IntArray) -> tuple[Sequences, int]:
+    """Rows laid end to end, less the items that were not found."""
+    known = found > PAD
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    left = np.bincount(owner[known], minlength=len(lengths)).astype(np.int64)
+    ends = np.cumsum(left)
+    return Sequences(found[known].astype(np.int32), ends - left, ends), int((~known).sum())

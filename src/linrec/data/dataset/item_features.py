@@ -1,0 +1,202 @@
+"""Features of items as small integers, in the vocabulary of one training.
+
+Each item has one code a field, or several in a field that takes several. The vocabulary is made
+once, from the items a model is trained on, and kept with the model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import ConfigDict
+
+from linrec.data.dataset.store import Feature
+from linrec.types import InputError
+
+ITEM = "item"
+"""The field that every item table has: the item's own id."""
+
+# codes with a meaning in every field; values come after them
+NOTHING, MISSING, UNKNOWN, FIRST = 0, 1, 2, 3
+# a number is read as the twentieth of the items that it falls into
+BUCKETS = 20
+# what only one item has tells no more than the item's own id; it serves to learn "unknown" from
+FEWEST = 2
+# of an item's values in one field; codes are a matrix as wide as the most of them
+MOST = 64
+
+
+@dataclass(frozen=True)
+class Field:
+    """A feature and its vocabulary."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    name: str
+    kind: Literal["categorical", "multi", "numeric", "id"]
+    values: tuple[str, ...] = ()  # of categories, in the order of their codes
+    bounds: tuple[float, ...] = ()  # between the buckets of a number
+    items: int = 0  # how many ids there are
+
+    @property
+    def size(self) -> int:
+        """How many different codes there can be."""
+        if self.kind == "id":
+            return FIRST + self.items
+        return FIRST + (len(self.bounds) + 1 if self.kind == "numeric" else len(self.values))
+
+    def codes(self, table: pl.DataFrame) -> NDArray[np.int32]:
+        """[items + 1, values], one row an index of the catalogue, row PAD first."""
+        if self.kind == "id":
+            rows = np.arange(FIRST, FIRST + len(table))[:, None]
+        elif self.kind == "numeric":
+            rows = self._buckets(table[self.name])[:, None]
+        else:
+            rows = self._categories(table[self.name])
+        return np.concatenate([np.full((1, rows.shape[1]), NOTHING), rows]).astype(np.int32)
+
+    def _buckets(self, numbers: pl.Series) -> NDArray[np.int64]:
+        values = numbers.cast(pl.Float64).fill_null(np.nan).to_numpy()
+        found = FIRST + np.searchsorted(np.array(self.bounds), values, side="right")
+        return np.where(np.isnan(values), MISSING, found)
+
+    def _categories(self, column: pl.Series) -> NDArray[np.int64]:
+        codes = pl.int_range(FIRST, FIRST + len(self.values), eager=True)
+        known = pl.DataFrame({"value": pl.Series(self.values, dtype=pl.String), "code": codes})
+        found = (
+            _values(column)
+            .join(known, on="value", how="left")
+            .select("row", pl.col("code").fill_null(UNKNOWN))
+            .unique()
+            .sort("row", "code")
+            .with_columns(place=pl.int_range(pl.len()).over("row"))
+            .filter(pl.col("place") < MOST)
+        )
+        widest = 1 + (0 if found.is_empty() else int(found["place"].max()))  # type: ignore[arg-type]
+        rows = np.full((len(column), widest), NOTHING, dtype=np.int64)
+        rows[:, 0] = MISSING
+        rows[found["row"], found["place"]] = found["code"]
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class ItemFeatures:
+    """What a backbone is told about its items: how many, and their features as codes."""
+
+    n_items: int
+    fields: tuple[Field, ...] = ()
+    codes: tuple[NDArray[np.int32], ...] = ()  # of each field, [n_items + 1, values]
+
+    def same_as(self, other: ItemFeatures) -> bool:
+        alike = (self.n_items, self.fields) == (other.n_items, other.fields)
+        return alike and all(map(np.array_equal, self.codes, other.codes))
+
+    @classmethod
+    def of(cls, table: pl.DataFrame, fields: Sequence[Field]) -> ItemFeatures:
+        """table: one row an item, in index order."""
+        return cls(len(table), tuple(fields), tuple(field.codes(table) for field in fields))
+
+    @classmethod
+    def ids(cls, n_items: int) -> ItemFeatures:
+        """Of items of which nothing but their id is known."""
+        field = Field(ITEM, "id", items=n_items)
+        return cls.of(pl.DataFrame({ITEM: np.arange(n_items)}), [field])
+
+
+def choose_fields(
+    table: pl.DataFrame,
+    features: Sequence[Feature],
+    names: Sequence[str] | None,
+    say: Callable[[str], None] | None = None,
+) -> tuple[Field, ...]:
+    """The fields of that name with their vocabularies; None takes all that can be learned from.
+
+    Where there is nothing to learn from, the item's own id is the one field. `say` is told what
+    was left out.
+    """
+    usable = [feature for feature in features if feature.kind != "text"]
+    if names is None:
+        fields = [learn_field(table, feature) for feature in usable]
+        idle = [field for field in fields if _tells_nothing(field, table)]
+        for field in idle:
+            if say is not None:
+                say(f"the feature {field.name} {NO_DIFFERENCE}: left out")
+        return tuple(field for field in fields if field not in idle) or (learn_field(table, None),)
+    chosen = dict.fromkeys(_named(name, features, usable) for name in names)
+    fields = [learn_field(table, feature) for feature in chosen]
+    for field in fields:
+        if _tells_nothing(field, table):
+            raise InputError(f"the feature {field.name} {NO_DIFFERENCE}; leave it out")
+    return tuple(fields)
+
+
+NO_DIFFERENCE = (
+    "tells no item from another (a category counts if two items share it; `linrec prepare "
+    "--feature NAME=numeric` makes numbers of codes)"
+)
+
+
+def _tells_nothing(field: Field, table: pl.DataFrame) -> bool:
+    codes = field.codes(table)[1:]
+    return field.kind != "id" and not (codes != codes[:1]).any()
+
+
+def _named(name: str, features: Sequence[Feature], usable: Sequence[Feature]) -> Feature | None:
+    """The feature of that name, else the only one that has it for a word: year, release_year."""
+    if name == ITEM:
+        return None
+    known = ", ".join([*(feature.name for feature in usable), ITEM])
+    exact = [feature for feature in features if feature.name == name]
+    if exact and exact[0] not in usable:
+        raise InputError(f"{name} is text, which no backbone reads; choose from {known}")
+    alike = exact or [feature for feature in usable if _words(name) <= _words(feature.name)]
+    if len(alike) == 1:
+        return alike[0]
+    if not usable:
+        raise InputError(
+            f"the dataset has no feature {name!r} nor any other; add some with "
+            "`linrec prepare EVENTS --items FILE --out DATA`, or leave --features out"
+        )
+    trouble = "fits several features" if alike else "is no feature of the dataset"
+    raise InputError(f"{name!r} {trouble}; choose from {known}")
+
+
+def _words(name: str) -> set[str]:
+    return {word.removesuffix("s") for word in re.split(r"[\W_]+", name.lower())}
+
+
+def learn_field(table: pl.DataFrame, feature: Feature | None) -> Field:
+    """A feature with its vocabulary; None stands for the item's own id."""
+    if feature is None:
+        return Field(ITEM, "id", items=len(table))
+    column = table[feature.name]
+    if feature.kind == "numeric":
+        return Field(feature.name, "numeric", bounds=_bounds(column))
+    counts = _values(column).unique().group_by("value").len()
+    often = counts.filter(pl.col("len") >= FEWEST)["value"]
+    kind: Literal["categorical", "multi"] = "multi" if feature.kind == "multi" else "categorical"
+    return Field(feature.name, kind, values=tuple(often.sort()))
+
+
+def _bounds(numbers: pl.Series) -> tuple[float, ...]:
+    values = numbers.cast(pl.Float64).drop_nulls().to_numpy()
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return ()
+    inner = np.quantile(values, np.arange(1, BUCKETS) / BUCKETS)
+    return tuple(float(bound) for bound in np.unique(inner) if bound > values.min())
+
+
+def _values(column: pl.Series) -> pl.DataFrame:
+    """row, value: what each item has, nothing where the source has none."""
+    texts = column if isinstance(column.dtype, pl.List) else column.cast(pl.String)
+    frame = pl.DataFrame({"row": np.arange(len(column)), "value": texts})
+    if isinstance(column.dtype, pl.List):
+        frame = frame.explode("value").cast({"value": pl.String})
+    return frame.drop_nulls("value")

@@ -1,0 +1,71 @@
+"""Leave-one-out by time: the last event tests, the one before validates, the rest trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from linrec.data.dataset.sequences import IntArray, Sequences
+from linrec.types import InputError
+
+Part = Literal["valid", "test"]
+
+# one event to start from, one to validate and one to test
+EVENTS_TO_SPLIT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Holdout:
+    """One held-out event a user, with everything that came before it."""
+
+    users: IntArray  # [rows], index into the store's users
+    histories: Sequences  # all events before the target
+    targets: IntArray  # [rows], the item that came next
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    train: Sequences  # one row a user; users too short to hold anything out train on all they have
+    valid: Holdout
+    test: Holdout
+
+    def popularity(self, n_items: int) -> IntArray:
+        """How often each item occurs in `train`, [n_items + 1]; index 0, which is PAD, does not."""
+        # all that there is less what is held out: the rows are never laid out flat
+        counts = np.bincount(self.train.items, minlength=n_items + 1)
+        for held_out in (self.valid, self.test):
+            counts -= np.bincount(held_out.targets, minlength=n_items + 1)
+        return counts.astype(np.int64)
+
+    def part(self, name: Part) -> Holdout:
+        return self.valid if name == "valid" else self.test
+
+
+def leave_one_out(sequences: Sequences) -> Split:
+    """Split each user's own sequence; the test history contains the validation event."""
+    long_enough = sequences.lengths >= EVENTS_TO_SPLIT
+    if not long_enough.any():
+        raise InputError(
+            f"no user has {EVENTS_TO_SPLIT} events, the fewest from which one can validate and one "
+            "test; give a longer log or loosen the filters of `linrec prepare`"
+        )
+    train = Sequences(
+        sequences.items, sequences.starts, sequences.ends - np.where(long_enough, 2, 0)
+    )
+    users = np.flatnonzero(long_enough).astype(np.int64)
+    evaluated = sequences.take(users)
+    return Split(train, _hold_out(evaluated, users, 2), _hold_out(evaluated, users, 1))
+
+
+def _hold_out(sequences: Sequences, users: IntArray, from_end: int) -> Holdout:
+    at = sequences.ends - from_end
+    return Holdout(
+        users,
+        Sequences(sequences.items, sequences.starts, at),
+        sequences.items[at].astype(np.int64),
+    )

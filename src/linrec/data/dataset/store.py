@@ -1,0 +1,195 @@
+"""The sequence store: every user's history in one flat array, memory-mapped from a folder.
+
+items.npy offsets.npy times.npy     the arrays
+users.parquet items.parquet         the caller's own ids, and the features of the items
+dataset.json                        format version, fingerprint, features, summary
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from linrec.data.dataset.ids import IdMap
+from linrec.data.dataset.sequences import Sequences
+from linrec.data.dataset.summary import Summary
+from linrec.files.atomic import DATASET_MARKER, write_folder
+from linrec.files.guard import reading
+from linrec.types import InputError
+
+FORMAT_VERSION = 1
+CONTENTS = ("items.npy", "offsets.npy", "times.npy", "users.parquet", "items.parquet")
+AGAIN = "make it again with `linrec prepare`"
+
+FeatureKind = Literal["categorical", "multi", "numeric", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A column of the item table and how it is to be understood."""
+
+    name: str
+    kind: FeatureKind
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _FeatureEntry(_Strict):
+    name: str
+    kind: FeatureKind
+
+
+class _DatasetFile(_Strict):
+    format_version: int
+    fingerprint: str
+    features: list[_FeatureEntry]
+    summary: Summary
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceStore:
+    """Users laid end to end, each oldest event first."""
+
+    items: NDArray[np.int32]  # [events], indices from 1
+    offsets: NDArray[np.int64]  # [users + 1]
+    times: NDArray[np.float64]  # [events]
+    users: IdMap
+    catalogue: IdMap
+    item_table: pl.DataFrame  # one row an item in index order: "item", then the features
+    features: tuple[Feature, ...]
+    summary: dict[str, Any]
+    path: Path | None = None  # None while only in memory
+
+    @property
+    def n_users(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def n_items(self) -> int:
+        return len(self.catalogue)
+
+    @property
+    def n_events(self) -> int:
+        return len(self.items)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells two datasets apart: ids, items and offsets, not times and not the place."""
+        digest = hashlib.sha256()
+        for ids in (self.users.ids, self.catalogue.ids):
+            text = ids.cast(pl.String)
+            digest.update(text.str.len_bytes().to_numpy().astype("<u4").tobytes())
+            digest.update("".join(text).encode())
+        digest.update(np.ascontiguousarray(self.items, dtype="<i4").data)
+        digest.update(np.ascontiguousarray(self.offsets, dtype="<i8").data)
+        return digest.hexdigest()[:16]
+
+    def sequences(self) -> Sequences:
+        return Sequences(self.items, self.offsets[:-1], self.offsets[1:])
+
+    def popularity(self) -> NDArray[np.int64]:
+        """Events of each item, [n_items + 1]; index 0, which is PAD, has none."""
+        return np.bincount(self.items, minlength=self.n_items + 1).astype(np.int64)
+
+    def write(self, path: Path, *, overwrite: bool = False) -> SequenceStore:
+        """Write the folder in one step and return the store opened from it."""
+        path = Path(path)
+        with write_folder(path, overwrite) as draft:
+            for name in ("items", "offsets", "times"):
+                np.save(draft / f"{name}.npy", getattr(self, name), allow_pickle=False)
+            pl.DataFrame({"user": self.users.ids}).write_parquet(draft / "users.parquet")
+            self.item_table.write_parquet(draft / "items.parquet")
+            (draft / DATASET_MARKER).write_text(self._describe(), encoding="utf-8")
+        return SequenceStore.open(path)
+
+    def _describe(self) -> str:
+        return _DatasetFile(
+            format_version=FORMAT_VERSION,
+            fingerprint=self.fingerprint,
+            features=[_FeatureEntry(**asdict(feature)) for feature in self.features],
+            summary=Summary.model_validate(self.summary),
+        ).model_dump_json(indent=2)
+
+    @classmethod
+    def open(cls, path: Path) -> SequenceStore:
+        """Map a folder that `write` made; the whole of it is checked against its fingerprint."""
+        path = Path(path)
+        described = _read_description(path)
+        missing = [name for name in CONTENTS if not (path / name).is_file()]
+        if missing:
+            raise InputError(f"the dataset {path} lacks {missing[0]}; {AGAIN}")
+        with reading(f"the dataset {path}", AGAIN):
+            item_table = pl.read_parquet(path / "items.parquet")
+            store = cls(
+                items=_map(path / "items.npy", np.int32),
+                offsets=_map(path / "offsets.npy", np.int64),
+                times=_map(path / "times.npy", np.float64),
+                users=IdMap(pl.read_parquet(path / "users.parquet")["user"], first=0),
+                catalogue=IdMap(item_table["item"], first=1),
+                item_table=item_table,
+                features=tuple(Feature(entry.name, entry.kind) for entry in described.features),
+                summary=described.summary.model_dump(),
+                path=path,
+            )
+        _check(store, described.fingerprint)
+        return store
+
+
+def _read_description(path: Path) -> _DatasetFile:
+    if not path.exists():
+        raise InputError(f"there is no dataset at {path}; make one with `linrec prepare`")
+    if not (path / DATASET_MARKER).is_file():
+        raise InputError(
+            f"{path} is not a linrec dataset (it has no {DATASET_MARKER}); "
+            "make one with `linrec prepare`"
+        )
+    with reading(f"{path / DATASET_MARKER}", AGAIN):
+        content = json.loads((path / DATASET_MARKER).read_text(encoding="utf-8"))
+    # another version explains every other difference, so it is looked at first
+    version = content.get("format_version") if isinstance(content, dict) else None
+    if isinstance(version, int) and version != FORMAT_VERSION:
+        raise InputError(
+            f"{path} has format version {version} and this linrec reads version "
+            f"{FORMAT_VERSION}; {AGAIN}"
+        )
+    try:
+        return _DatasetFile.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "its content"
+        raise InputError(
+            f"{path / DATASET_MARKER} is damaged ({place}: {first['msg']}); {AGAIN}"
+        ) from error
+
+
+def _map(path: Path, kind: type[np.generic]) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # a damaged header surfaces as whatever its parser stumbles over
+        raise ValueError(f"{path.name} is not a whole array") from error
+    if array.dtype != kind or array.ndim != 1:
+        raise ValueError(f"{path.name} holds {array.dtype} of shape {array.shape}")
+    return array
+
+
+def _check(store: SequenceStore, fingerprint: str) -> None:
+    if len(store.times) != store.n_events or store.n_users != len(store.users):
+        trouble = "its arrays differ in length"
+    elif len(store.item_table.columns) != len(store.features) + 1:
+        trouble = "its item table lacks columns"
+    elif store.fingerprint != fingerprint:
+        trouble = "its contents do not match its fingerprint"
+    else:
+        return
+    raise InputError(f"the dataset {store.path} is damaged: {trouble}; {AGAIN}")

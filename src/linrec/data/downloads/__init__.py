@@ -1,0 +1,1 @@
+"""Public datasets from their official sources, and the demo's made-up one."""

@@ -1,0 +1,1 @@
+"""From an event log to a dataset: filters, ids, item features."""

@@ -1,0 +1,1 @@
+"""Files and frames of events, in many formats, as one EventLog."""

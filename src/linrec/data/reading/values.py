@@ -1,0 +1,193 @@
+"""From what a column holds to what an event needs: an id, a time or a rating in every row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import polars as pl
+
+from linrec.files.text import count_lines
+from linrec.types import InputError
+
+_UNDECODED = "\ufffd"  # what stands where bytes were not UTF-8
+_WHOLE_FLOAT = 2.0**53  # beyond it a float no longer tells neighbouring integers apart
+_WHOLE_TEXT = r"^(-?\d+)\.0+$"
+_ISO = (
+    "%Y-%m-%d %H:%M:%S%.f%#z",
+    "%Y-%m-%d %H:%M:%S%.f",
+    "%Y-%m-%d",
+    "%Y-%m-%d %H:%M%#z",
+    "%Y-%m-%d %H:%M",
+)
+_MICROSECONDS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of one file, with what is needed to say where in it something is wrong."""
+
+    values: pl.Series
+    role: str  # user, item, time or rating
+    source: str
+    loose: bool = False  # text only because the format knows no types
+    path: Path | None = None
+    lines_before: int | None = None  # None where rows are not lines
+    blank: pl.Series | None = None  # rows of the file that were left out as empty
+    rows_before: int = 0  # rows of the file before the first of these
+
+    def fail(self, wrong: pl.Series, trouble: str, remedy: str) -> NoReturn:
+        """Name the first row where `wrong` holds."""
+        row = int(wrong.fill_null(False).arg_true()[0])
+        raise InputError(
+            f"{self.source}, {self._place(row)}, column {self.values.name!r}: {trouble}; {remedy}"
+        )
+
+    def refuse(self, trouble: str) -> NoReturn:
+        if self.role in ("user", "item", "time", "rating"):
+            remedy = f"the {self.role}; set --{self.role} to another column or convert it"
+        else:
+            remedy = f"a number; set --feature {self.role}=KIND to another kind or convert it"
+        raise InputError(
+            f"{self.source}: the column {self.values.name!r} holds {trouble} and cannot be {remedy}"
+        )
+
+    def _place(self, at: int) -> str:
+        """Row and line, counted from 1 as in an editor."""
+        row, rows = at, len(self.values)
+        if self.blank is not None:
+            row, rows = int((~self.blank).arg_true()[at]), len(self.blank)
+        if self.path is None or self.lines_before is None:
+            return f"row {row + 1 + self.rows_before}"
+        # where a quoted field spans lines, rows and lines differ, and only the row is true
+        if count_lines(self.path) != rows + self.lines_before:
+            return f"row {row + 1}"
+        return f"row {row + 1} (line {row + 1 + self.lines_before})"
+
+
+def ids(column: Column) -> pl.Series:
+    """Int64 or String, as they are; whole floats become the integers they stand for."""
+    kind = column.values.dtype
+    if kind.is_float():
+        values = _whole(column)
+    elif kind.is_integer():
+        values = _int64_or_text(column.values)
+    elif kind == pl.String or isinstance(kind, pl.Categorical | pl.Enum):
+        values = _text(column)
+    else:
+        column.refuse(f"values of type {kind}")
+    if values.null_count():
+        column.fail(
+            values.is_null(),
+            f"the {column.role} id is missing",
+            f"give it an id or remove the row, or set --{column.role} to another column",
+        )
+    return values
+
+
+def times(column: Column) -> pl.Series:
+    """Float64: numbers as they are, dates as seconds since 1970 (UTC where no zone is told)."""
+    values, kind = column.values, column.values.dtype
+    if kind.is_numeric():
+        seconds = values.cast(pl.Float64)
+    elif isinstance(kind, pl.Datetime | pl.Date):
+        seconds = values.dt.epoch("us").cast(pl.Float64) / _MICROSECONDS
+    elif kind == pl.String:
+        text = _tidy(values)
+        numbers = text.cast(pl.Float64, strict=False)
+        seconds = numbers if numbers.null_count() == text.null_count() else _iso(text, numbers)
+    else:
+        column.refuse(f"values of type {kind}")
+    _require_finite(column, seconds)
+    return seconds
+
+
+def numbers(column: Column) -> pl.Series:
+    """Float64; a number may be missing, but what is there must be one."""
+    kind = column.values.dtype
+    if kind != pl.String and not kind.is_numeric() and kind != pl.Boolean:
+        column.refuse(f"values of type {kind}")
+    text = _tidy(column.values) if kind == pl.String else column.values
+    parsed = text.cast(pl.Float64, strict=False)
+    broken = parsed.is_null() & text.is_not_null()
+    if broken.any():
+        written = str(text.filter(broken)[0])[:40]
+        column.fail(broken, f"{written!r} is not a number", "correct it or choose another column")
+    return parsed.fill_nan(None)
+
+
+def _whole(column: Column) -> pl.Series:
+    values = column.values.cast(pl.Float64).fill_nan(None)
+    broken = (values != values.floor()) | (values.abs() > _WHOLE_FLOAT)
+    if broken.any():
+        column.fail(
+            broken,
+            "an id must be a string or a whole number",
+            f"convert it or set --{column.role} to another column",
+        )
+    return values.cast(pl.Int64)
+
+
+def _int64_or_text(values: pl.Series) -> pl.Series:
+    numbers = values.cast(pl.Int64, strict=False)
+    return numbers if numbers.null_count() == values.null_count() else values.cast(pl.String)
+
+
+def _text(column: Column) -> pl.Series:
+    """Ids written as text: integers where the format could not say so and all of them are."""
+    text = _tidy(column.values.cast(pl.String)) if column.loose else column.values.cast(pl.String)
+    text = text.set(text == "", None)
+    undecoded = text.str.contains(_UNDECODED, literal=True)
+    if undecoded.any():
+        column.fail(undecoded, f"the {column.role} id is not UTF-8", "save the file as UTF-8")
+    if not column.loose:
+        return text
+    found = text.drop_nulls().head(1)
+    if found.str.contains(_WHOLE_TEXT).any():
+        # a column that once met missing values is often written as 1.0, 2.0, ...
+        return _integers(text.str.replace(_WHOLE_TEXT, "$1"), text)
+    return _integers(text, text)
+
+
+def _integers(written: pl.Series, otherwise: pl.Series) -> pl.Series:
+    """The integers that are written, if they are; 007 and +7 are names, not numbers."""
+    first = written.drop_nulls().head(1)
+    if first.cast(pl.Int64, strict=False).null_count():  # spares most names the parsing of all
+        return otherwise
+    parsed = written.cast(pl.Int64, strict=False)
+    same = parsed.cast(pl.String) == written
+    return parsed if same.fill_null(written.is_null()).all() else otherwise
+
+
+def _tidy(values: pl.Series) -> pl.Series:
+    text = values.str.strip_chars()
+    return text.set(text == "", None)
+
+
+def _iso(text: pl.Series, numbers: pl.Series) -> pl.Series:
+    """Parse ISO dates; rows that are plain numbers among them stay unparsed, and so are errors."""
+    first = text.drop_nulls().head(1)
+    if len(first) and first.cast(pl.Float64, strict=False).null_count() == 0:
+        return numbers
+    spaced = text.str.replace(r"^(\d{4}-\d\d-\d\d)[Tt]", "$1 ").str.replace(r"[zZ]$", "+00:00")
+    parsed = pl.Series(text.name, [None], pl.Float64).new_from_index(0, len(text))
+    for form in _ISO:
+        moments = spaced.str.to_datetime(form, strict=False, time_unit="us")
+        parsed = parsed.fill_null(moments.dt.epoch("us").cast(pl.Float64) / _MICROSECONDS)
+        if parsed.null_count() == text.null_count():
+            break
+    return parsed
+
+
+def _require_finite(column: Column, seconds: pl.Series) -> None:
+    broken = ~seconds.is_finite().fill_null(False)
+    if not broken.any():
+        return
+    at = int(broken.arg_true()[0])
+    written = column.values[at]
+    column.fail(
+        broken,
+        "the time is missing" if written is None else f"the time {str(written)[:40]!r} is not one",
+        "use numbers or ISO dates such as 2024-05-31T12:00:00, or set --time to another column",
+    )

@@ -1,0 +1,42 @@
+"""Plain and gzipped files alike: their names, their bytes and their first lines."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from linrec.files.guard import reading
+
+_LONGEST_FIRST_LINE = 1 << 20
+
+
+def bare_name(path: Path) -> str:
+    """The file name in small letters, without the .gz of compression."""
+    return path.name.lower().removesuffix(".gz")
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """The content of a plain or gzipped file, told apart by its first bytes."""
+    with path.open("rb") as raw:
+        zipped = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        if zipped:
+            with gzip.open(raw, "rb") as file:
+                yield cast(BinaryIO, file)
+        else:
+            yield raw
+
+
+def first_line(path: Path) -> str:
+    with reading(str(path)), open_bytes(path) as file:
+        line = file.readline(_LONGEST_FIRST_LINE)
+    return line.decode("utf-8-sig", errors="replace").rstrip("\r\n")
+
+
+def count_lines(path: Path) -> int:
+    with open_bytes(path) as file:
+        return sum(1 for _ in file)

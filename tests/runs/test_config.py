@@ -1,0 +1,95 @@
+"""Settings from recipes, flags and keywords: checked at birth, and refused in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from linrec.recommender import Recommender
+from linrec.runs.config import RunConfig, parse, recipe, recipes
+from linrec.types import InputError
+
+
+def test_shipped_recipes_are_whole() -> None:
+    found = recipes()
+    assert {"default", "small", "paper-ml-1m", "paper-gowalla"} <= found.keys()
+    assert all(config.description for config in found.values())
+    assert found["default"].model == RunConfig().model
+    assert found["default"].training == RunConfig().training
+    paper = found["paper-ml-1m"]
+    assert (paper.model.width, paper.model.max_length, paper.window) == (128, 200, 200)
+
+
+def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[model]\nwidth = 32\nheads = 2\n[training]\nepochs = 3\n")
+    found = recipe(str(path))
+    assert (found.model.width, found.training.epochs) == (32, 3)
+    assert found.model.layers == RunConfig().model.layers
+    changed = Recommender(recipe=str(path), width=64)
+    assert (changed.config.model.width, changed.config.training.epochs) == (64, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("[model]\nwidht = 32", r"unknown setting 'widht' in \[model\]; choose from backbone, "),
+        ("[train]\nepochs = 3", "unknown setting 'train'; choose from model, training, descr"),
+        ("width = 32", "unknown setting 'width'; choose from model, training"),
+        ("[training]\nepochs = 'many'", "epochs must be a valid integer, not 'many'$"),
+        ("[training]\nepochs = 2.5", "epochs must be a valid integer.*, not 2.5$"),
+        ("[training]\nprecision = 'fp8'", "must be 'float32' or 'bfloat16', not 'fp8'$"),
+        ("[model]\nnorm = 'both'", "norm must be 'post' or 'pre', not 'both'$"),
+        ("[model]\nwidth = 100\nheads = 3", "width 100 must be a multiple of heads 3"),
+        ("[model]\nattention = 'flash'", "unknown attention 'flash'; choose from softmax"),
+        ("model = 3", "model must be .*, not 3$"),
+        ("[model", "is not valid TOML"),
+        (b"\xff\xfe", "is not valid TOML"),
+    ],
+)
+def test_what_is_wrong_in_a_recipe_is_named(content, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(InputError, match=f"mine.toml.*{told}") as refused:
+        recipe(str(path))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot read recipe .*none\.toml: No such file"):
+        recipe(str(tmp_path / "none.toml"))
+    with pytest.raises(InputError, match="unknown recipe 'fast'; choose from bert4rec, default"):
+        recipe("fast")
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"widht": 3}, "^unknown setting 'widht'; choose from backbone"),
+        ({"precision": "fp8"}, "^precision must be 'float32' or 'bfloat16', not 'fp8'$"),
+        ({"objective": "x"}, "^objective must be 'all-positions', .* or 'cloze', not 'x'$"),
+        ({"mask_ratio": 0.5}, "^sasrec trained on all-positions has no use for mask_ratio; leave"),
+        ({"epochs": "ten"}, "^epochs must be a valid integer, not 'ten'$"),
+        ({"epochs": 0}, "^epochs must be at least 1, not 0$"),
+        ({"patience": 0}, "^patience must be at least 1"),
+        ({"window": 0}, "^window must be at least 1"),
+        ({"batch_tokens": -5}, "^batch_tokens must be at least 1"),
+        ({"learning_rate": 0}, "^learning_rate must be positive"),
+        ({"learning_rate": float("nan")}, "^learning_rate must be positive, not nan"),
+        ({"weight_decay": -1}, "^weight_decay must be 0 or more"),
+        ({"seed": -1}, "^seed must be at least 0"),
+        ({"seed": 2**63}, "^seed must be at least 0 and below"),
+        ({"heads": 3}, "^width 128 must be a multiple of heads 3; try --heads [24]"),
+        ({"dropout": 1}, "^dropout must be"),
+    ],
+)
+def test_what_is_wrong_in_a_call_is_named(settings, told: str) -> None:
+    with pytest.raises(InputError, match=told) as refused:
+        Recommender(**settings)
+    assert "\n" not in str(refused.value)
+
+
+def test_numbers_may_come_as_text() -> None:
+    """As a TOML file or an environment may have them."""
+    assert parse({"model": {"width": "64"}}).model.width == 64
