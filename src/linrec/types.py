@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     import polars as pl
+    from numpy.typing import NDArray
     from torch import Tensor
 
 PAD = 0
@@ -53,30 +55,43 @@ class InputError(ValueError):
         return self.render(python_argument)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class EventLog:
-    """Events as they were read: one row an event, in the order of the file.
+    """Events in columns, one row per event, with positions in two id tables instead of ids."""
 
-    `coded` has the columns user and item (int32, places in `users` and `items`), time (float64,
-    seconds where the source had dates), and rating (float64) where one was asked for.
-    """
-
-    coded: pl.DataFrame
-    users: pl.Series  # strings or integers, each once, in the order of first appearance
-    items: pl.Series
-    source: str
-    columns: dict[str, str] = field(default_factory=dict)  # our name -> the source's
+    users: NDArray[np.int32]  # [events], positions in `user_ids`
+    items: NDArray[np.int32]  # [events], positions in `item_ids`
+    times: NDArray[np.float64]  # [events], seconds where the source had dates
+    user_ids: pl.Series  # strings or integers, each once, in the order of first appearance
+    item_ids: pl.Series
+    ratings: NDArray[np.float64] | None = None  # [events], NaN where missing
 
     def __len__(self) -> int:
-        return len(self.coded)
+        return len(self.users)
 
-    @property
-    def events(self) -> pl.DataFrame:
-        """The same with the source's own ids, which takes much more memory."""
-        ids = {"user": self.users, "item": self.items}
-        return self.coded.with_columns(
-            values.gather(self.coded[role]).alias(role) for role, values in ids.items()
+    def take(self, rows: NDArray[Any] | slice) -> EventLog:
+        """The events of some rows: a mask, positions or a slice."""
+        ratings = None if self.ratings is None else self.ratings[rows]
+        return replace(
+            self,
+            users=self.users[rows],
+            items=self.items[rows],
+            times=self.times[rows],
+            ratings=ratings,
         )
+
+    def to_polars(self) -> pl.DataFrame:
+        """The same events under the source's own ids, which takes much more memory."""
+        import polars as pl
+
+        columns = {
+            "user": self.user_ids.gather(self.users),
+            "item": self.item_ids.gather(self.items),
+            "time": pl.Series(self.times),
+        }
+        if self.ratings is not None:
+            columns["rating"] = pl.Series(self.ratings)
+        return pl.DataFrame(columns)
 
 
 class SequenceBatch(NamedTuple):

@@ -61,8 +61,9 @@ def test_prepare_takes_every_filter(write: Write, tmp_path: Path) -> None:
 
 def test_mistakes_are_input_errors(write: Write, tmp_path: Path) -> None:
     log = write("log.csv", LOG)
-    with pytest.raises(InputError, match="set --user"):
+    with pytest.raises(InputError, match="set user=") as caught:
         run("prepare", log, "--out", tmp_path / "data")
+    assert caught.value.field == "user"
     with pytest.raises(InputError, match="no dataset at"):
         run("describe", tmp_path / "data")
     with pytest.raises(InputError, match="NAME=KIND"):

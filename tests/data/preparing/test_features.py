@@ -48,9 +48,9 @@ def test_atomic_types_decide(write: Write) -> None:
         (30, None, None, None, None),
     ]
     assert store.summary["items_without_features"] == 1
-    told = " ".join(store.summary["notes"])
-    assert "1 of 3 items are not in" in told
-    assert "'vector'" in told
+    notes = " ".join(store.summary["notes"])
+    assert "1 of 3 items are not in" in notes
+    assert "'vector'" in notes
 
 
 def test_movies_beside_the_ratings(write: Write) -> None:
@@ -123,7 +123,7 @@ def test_kinds_can_be_set() -> None:
     assert store.item_table.rows()[0] == (10, "1995", ["a", "b"], 1.0)
 
 
-def test_titles_keep_their_place_in_line() -> None:
+def test_titles_keep_their_position() -> None:
     items = pl.DataFrame({"item_id": [10], "name": ["N"], "title": ["T"], "description": ["D"]})
     store = with_items(items)
     assert store.item_table.columns == ["item", "name", "title", "description"]
@@ -152,7 +152,7 @@ def test_the_id_column_may_have_another_usual_name() -> None:
             {"feature_kinds": {"x": "numeric"}},
             "'a' is not a number",
         ),
-        (None, {"feature_kinds": {"x": "numeric"}}, "set --items"),
+        (None, {"feature_kinds": {"x": "numeric"}}, "set items="),
         (17, {}, "int"),
     ],
 )

@@ -24,7 +24,7 @@ LOG = pl.DataFrame(
 )
 
 
-def told(store: SequenceStore) -> dict[str, list[str]]:
+def histories(store: SequenceStore) -> dict[str, list[str]]:
     sequences = store.sequences()
     return {
         user: store.catalogue.ids_of(sequences[row]).to_list()
@@ -34,7 +34,7 @@ def told(store: SequenceStore) -> dict[str, list[str]]:
 
 def test_users_in_order_of_appearance_events_in_order_of_time() -> None:
     store = prepare(LOG)
-    assert told(store) == {"v": ["c", "b", "a"], "u": ["b", "a"], "w": ["a"]}
+    assert histories(store) == {"v": ["c", "b", "a"], "u": ["b", "a"], "w": ["a"]}
     assert store.users.ids.to_list() == ["v", "u", "w"]
     assert store.catalogue.ids.to_list() == ["b", "a", "c"]
 
@@ -84,7 +84,7 @@ def test_the_summary() -> None:
     assert any("33.3% of neighbouring events have equal times" in n for n in summary["notes"])
 
 
-def test_duplicates_and_lonely_users_are_told_and_kept() -> None:
+def test_duplicates_and_single_event_users_are_noted_and_kept() -> None:
     twice = pl.concat([LOG, LOG.tail(2), LOG.head(1)])
     summary = prepare(twice).summary
     assert summary["events"] == 9
@@ -101,7 +101,7 @@ def test_one_event_is_a_dataset() -> None:
     assert store.summary["sparsity"] == 0
 
 
-def test_single_precision_times_are_told() -> None:
+def test_single_precision_times_are_noted() -> None:
     store = prepare(LOG.with_columns(pl.col("time").cast(pl.Float32)))
     assert any("32-bit" in note for note in store.summary["notes"])
 

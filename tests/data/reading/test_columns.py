@@ -52,10 +52,10 @@ def test_a_column_that_was_given_a_role_is_not_guessed_for_another() -> None:
         (
             ["user", "user_id", "item", "time"],
             {},
-            r"could be the user \('user', 'user_id'\); set --user",
+            r"could be the user \('user', 'user_id'\); set user= to",
         ),
         (["user", "item", "date", "time"], {}, "more than one column that could be the time"),
-        (["user", "item"], {}, "plainly the time; its columns are 'user', 'item'; set --time"),
+        (["user", "item"], {}, "plainly the time; its columns are 'user', 'item'; set time="),
         (["user", "item", "time"], {"user": "buyer"}, "no column 'buyer'; its columns are"),
         (["user", "item", "time"], {"user": "item", "item": "item"}, "both the user and the item"),
         (["a", "A", "item", "time"], {"user": "b"}, "no column 'b'"),

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linrec.data.preparing.options import PrepareOptions
 from linrec.data.preparing.prepare import prepare
-from linrec.data.reading.events import read_events
-from linrec.data.reading.formats import READERS
+from linrec.data.reading.events import ReadOptions, read_events
+from linrec.data.reading.formats import FORMATS
 from linrec.types import EventLog, InputError
 
 SUFFIXES = [".csv", ".tsv", ".jsonl", ".parquet", ".inter", ".dat", ".txt"]
@@ -24,17 +23,18 @@ EXAMPLES = 60
 
 
 def survives(name: str, content: bytes, **options: str) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / name
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
         path.write_bytes(content)
         try:
-            source = read_events(path, PrepareOptions(**options))  # type: ignore[arg-type]
+            result = read_events(path, ReadOptions(**options))  # type: ignore[arg-type]
         except InputError:
             refused(path, **options)
         else:
-            assert isinstance(source.log, EventLog)
-            assert source.log.events["time"].is_finite().all()
-            assert source.log.events.null_count().sum_horizontal()[0] == 0
+            assert isinstance(result.log, EventLog)
+            events = result.log.to_polars()
+            assert events["time"].is_finite().all()
+            assert events.null_count().sum_horizontal()[0] == 0
 
 
 def refused(path: Path, **options: str) -> None:
@@ -52,7 +52,7 @@ def test_random_bytes(suffix: str, content: bytes) -> None:
 
 
 @settings(max_examples=EXAMPLES)
-@given(st.sampled_from(sorted(READERS)), st.binary(max_size=300))
+@given(st.sampled_from(sorted(FORMATS)), st.binary(max_size=300))
 def test_random_bytes_as_any_format(form: str, content: bytes) -> None:
     survives("log", content, format=form)
 
@@ -110,11 +110,11 @@ def test_cut_short(share: float) -> None:
         ("log.csv.gz", gzip.compress(CSV)),
         ("log.parquet", PARQUET.getvalue()),
     ):
-        with tempfile.TemporaryDirectory() as place:
-            path = Path(place) / name
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
             path.write_bytes(content[: int(len(content) * share)])
             with pytest.raises(InputError):
-                read_events(path, PrepareOptions())
+                read_events(path, ReadOptions())
 
 
 @settings(max_examples=EXAMPLES)

@@ -7,9 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from linrec.data.preparing.options import PrepareOptions
-from linrec.data.reading.events import read_events
-from linrec.data.reading.formats import READERS
+from linrec.data.reading.events import ReadOptions, read_events
+from linrec.data.reading.formats import FORMATS
 from linrec.types import InputError
 from tests.data.conftest import Write
 
@@ -53,16 +52,16 @@ CASES = {
 
 
 def read(path: Path | str | pl.DataFrame, **options: object) -> pl.DataFrame:
-    return read_events(path, PrepareOptions(**options)).log.events  # type: ignore[arg-type]
+    return read_events(path, ReadOptions(**options)).log.to_polars()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("zipped", ["", ".gz"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_format_plain_and_gzipped(write: Write, name: str, zipped: str) -> None:
     content, form = CASES[name]
-    source = read_events(write(name + zipped, content), PrepareOptions())
-    assert source.log.events.rows() == EVENTS
-    assert source.log.events.schema == {"user": pl.Int64, "item": pl.Int64, "time": pl.Float64}
+    source = read_events(write(name + zipped, content), ReadOptions())
+    assert source.log.to_polars().rows() == EVENTS
+    assert source.log.to_polars().schema == {"user": pl.Int64, "item": pl.Int64, "time": pl.Float64}
     assert source.format == form
     assert source.guessed == ("user", "item", "time")
 
@@ -75,15 +74,15 @@ def test_parquet(tmp_path: Path, name: str) -> None:
 
 
 def test_every_format_of_the_catalogue_is_tried_here() -> None:
-    assert set(READERS) == {form for _, form in CASES.values()} | {"parquet"}
+    assert set(FORMATS) == {form for _, form in CASES.values()} | {"parquet"}
 
 
-def test_the_format_can_be_told(write: Write) -> None:
+def test_the_format_can_be_set(write: Write) -> None:
     assert read(write("log.data", CSV), format="csv").rows() == EVENTS
     assert read(write("ratings.csv", DAT), format="movielens").rows() == EVENTS
     with pytest.raises(InputError, match="unknown format 'xls'; choose from csv, tsv"):
-        PrepareOptions(format="xls")
-    with pytest.raises(InputError, match="set --format"):
+        read(write("log.csv", CSV), format="xls")
+    with pytest.raises(InputError, match="set format="):
         read(write("noise.bin", "nothing here"))
 
 
@@ -119,29 +118,29 @@ def test_folders_of_recbole_and_movielens_have_other_files_too(write: Write) -> 
     folder = write("ml/ratings.dat", DAT).parent
     write("ml/movies.dat", b"7::Amelie \xe9 (2001)::Comedy|Romance\n")
     write("ml/users.dat", "1::F::1::10::48067\n")
-    source = read_events(folder, PrepareOptions())
-    assert source.log.events.rows() == EVENTS
+    source = read_events(folder, ReadOptions())
+    assert source.log.to_polars().rows() == EVENTS
     assert source.items_beside == folder / "movies.dat"
     folder = write("100k/u.data", U_DATA).parent
     write("100k/u.item", "7|A|||||")
     write("100k/u1.base", U_DATA)
-    source = read_events(folder, PrepareOptions())
-    assert source.log.events.rows() == EVENTS
+    source = read_events(folder, ReadOptions())
+    assert source.log.to_polars().rows() == EVENTS
     assert source.items_beside == folder / "u.item"
     folder = write("rb/x.inter", INTER).parent
     write("rb/x.item.gz", "item_id:token\n7\n")
     write("rb/x.user", "user_id:token\n1\n")
-    source = read_events(folder, PrepareOptions())
-    assert source.log.events.rows() == EVENTS
+    source = read_events(folder, ReadOptions())
+    assert source.log.to_polars().rows() == EVENTS
     assert source.items_beside == folder / "x.item.gz"
 
 
 def test_ratings_are_read_when_they_matter(write: Write) -> None:
     path = write("log.csv", CSV)
     assert "rating" not in read(path).columns
-    assert read(path, rating_at_least=3)["rating"].to_list() == [5.0, 4.0, 1.0, 3.0]
-    with pytest.raises(InputError, match=r"plainly the rating.*--rating"):
-        read(write("log.jsonl", JSONL), rating_at_least=3)
+    assert read(path, with_rating=True)["rating"].to_list() == [5.0, 4.0, 1.0, 3.0]
+    with pytest.raises(InputError, match=r"plainly the rating.*rating="):
+        read(write("log.jsonl", JSONL), with_rating=True)
 
 
 def test_json_strings_stay_strings_and_mixed_ones_become_so(write: Write) -> None:
@@ -184,7 +183,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         read(tmp_path / "missing.csv")
     with pytest.raises(InputError, match="no file matches"):
         read(str(tmp_path / "*.csv"))
-    with pytest.raises(InputError, match="set --format"):
+    with pytest.raises(InputError, match="set format="):
         read(tmp_path)
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from linrec.data.dataset.store import FeatureKind
 from linrec.data.reading.values import Column, numbers, times
 
-# names under which an item's name goes, the surest first
+# usual names of the column with an item's name, the most specific first
 _TITLES = (
     "title",
     "movietitle",
@@ -28,8 +28,8 @@ _TITLES = (
     "placename",
 )
 _TEXTS = ("description", "text", "summary", "overview", "abstract", "url", "image", "imageurl")
-_FEW = 50
-"""Up to this many different values, whole numbers are codes for categories."""
+MAX_CODES = 50
+"""Whole numbers with at most so many different values are codes of categories."""
 
 _DECLARED: dict[str, FeatureKind] = {
     "token": "categorical",
@@ -46,13 +46,13 @@ def title_column(names: Sequence[str]) -> str | None:
     )
 
 
-def infer_kind(values: pl.Series, asked: str | None, declared: str | None) -> FeatureKind | None:
-    """The kind asked for, else the one the header declares, else what the values look like.
+def infer_kind(values: pl.Series, given: str | None, declared: str | None) -> FeatureKind | None:
+    """The given kind, else the one the header declares, else a guess from the values.
 
-    None where the column can serve no purpose.
+    None where the column cannot be a feature.
     """
-    if asked is not None:
-        return cast(FeatureKind, asked)
+    if given is not None:
+        return cast(FeatureKind, given)
     if values.null_count() == len(values):
         return None
     if declared is not None:
@@ -62,7 +62,7 @@ def infer_kind(values: pl.Series, asked: str | None, declared: str | None) -> Fe
 
 
 def convert(column: Column, kind: FeatureKind, *, spaced: bool = False) -> pl.Series:
-    """A column in the type its kind is stored in; `spaced` lists are separated by blanks."""
+    """A column in the type its kind is stored in; `spaced` lists are separated by spaces."""
     values = column.values
     if kind == "numeric":
         return times(column) if values.dtype.is_temporal() else numbers(column)
@@ -87,7 +87,7 @@ def _by_type(values: pl.Series) -> FeatureKind | None:
     if kind.is_float() or kind.is_decimal() or isinstance(kind, pl.Date | pl.Datetime):
         return "numeric"
     if kind.is_integer():
-        return "numeric" if values.n_unique() > _FEW else "categorical"
+        return "numeric" if values.n_unique() > MAX_CODES else "categorical"
     return _by_text(values) if kind == pl.String else None
 
 
@@ -99,10 +99,10 @@ def _by_text(values: pl.Series) -> FeatureKind:
     parsed = text.cast(pl.Float64, strict=False)
     if not parsed.null_count():
         whole = bool((parsed == parsed.floor()).all())
-        return "categorical" if whole and text.n_unique() <= _FEW else "numeric"
+        return "categorical" if whole and text.n_unique() <= MAX_CODES else "numeric"
     if text.str.contains("|", literal=True).any():
         return "multi"
-    return "categorical" if text.n_unique() <= max(_FEW, len(text) // 2) else "text"
+    return "categorical" if text.n_unique() <= max(MAX_CODES, len(text) // 2) else "text"
 
 
 def _lists(values: pl.Series, spaced: bool) -> pl.Series:

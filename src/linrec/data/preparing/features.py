@@ -1,4 +1,4 @@
-"""What is known about the items: read from a file or a frame and laid out as the catalogue is."""
+"""Item features: read from a file or a frame, in the order of the catalogue."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from linrec.data.preparing.feature_kinds import convert, infer_kind, title_colum
 from linrec.data.preparing.options import Frame, PrepareOptions
 from linrec.data.reading.columns import choose_columns
 from linrec.data.reading.events import as_polars
-from linrec.data.reading.formats import Scan
-from linrec.data.reading.paths import find_files
+from linrec.data.reading.formats import Scan, find_files
 from linrec.data.reading.values import Column, ids
 from linrec.files.guard import reading
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
 ITEM, TITLE = "item", "title"
 RESERVED = {ITEM, "events"}  # a run's item table has the ids and their counts under these names
@@ -28,9 +27,9 @@ RESERVED = {ITEM, "events"}  # a run's item table has the ids and their counts u
 
 @dataclass(frozen=True, slots=True)
 class ItemTable:
-    """The catalogue with the features of its items, null where the source has none."""
+    """The catalogue with the features of its items, null where the source lacks them."""
 
-    table: pl.DataFrame  # one row an item, in the order of the catalogue
+    table: pl.DataFrame  # one row per item, in the order of the catalogue
     features: tuple[Feature, ...] = ()
     missing: int | None = None  # items the source lacks; None without a source
     source: str | None = None
@@ -46,8 +45,8 @@ class _ItemSource:
     lines_before: int | None = None
 
     def column(self, name: str, role: str) -> Column:
-        loose = name in self.scan.loose
-        return Column(self.raw[name], role, self.name, loose, self.path, self.lines_before)
+        untyped = name in self.scan.untyped
+        return Column(self.raw[name], role, self.name, untyped, self.path, self.lines_before)
 
 
 def item_table(
@@ -58,7 +57,9 @@ def item_table(
     kinds = options.feature_kinds
     if given is None:
         if kinds:
-            raise InputError(f"the feature {next(iter(kinds))!r} has no items file; set --items")
+            raise InputError(
+                f"the feature {next(iter(kinds))!r} has no items file; set {argument('items')}"
+            )
         return plain
     source = _open(given)
     with reading(source.name):
@@ -66,7 +67,7 @@ def item_table(
         index = catalogue.index_of(ids(source.column(own_ids, ITEM)))
         rows, repeated = _row_of_each(index, len(catalogue))
         columns, features, notes = _features(source, own_ids, kinds)
-        table = plain.table.hstack([_spread(values, rows) for values in columns])
+        table = plain.table.hstack([_reorder(values, rows) for values in columns])
     missing = int((rows < 0).sum())
     notes += _row_notes(source.name, missing, repeated, len(catalogue))
     return ItemTable(table, tuple(features), missing, source.name, tuple(notes))
@@ -83,27 +84,27 @@ def _open(given: str | Path | Frame) -> _ItemSource:
     with reading(str(path)):
         scan = form.scan(path)
         raw = scan.frame.collect()
-        if scan.loose:  # an empty line of a text file is read as a row of nothing
+        if scan.untyped:  # an empty line of a text file is read as a row without values
             raw = raw.filter(~pl.all_horizontal(pl.all().is_null()))
         return _ItemSource(scan, raw, str(path), path, form.lines_before)
 
 
-def _id_column(found: Sequence[str], in_events: str, source: str) -> str:
+def _id_column(names: Sequence[str], in_events: str, source: str) -> str:
     """The column named as in the events, else the one with a usual name."""
-    if in_events in found:
+    if in_events in names:
         return in_events
     try:
-        return choose_columns(found, {}, [ITEM], source)[ITEM]
+        return choose_columns(names, {}, [ITEM], source)[ITEM]
     except InputError as error:
         raise InputError(
-            f"{source} has no column {in_events!r} that would tell which item a row describes; its "
-            f"columns are {', '.join(map(repr, found[:30]))}; rename the one that does to "
+            f"{source} has no column {in_events!r} with the item id of each row; its "
+            f"columns are {', '.join(map(repr, names[:30]))}; rename the one that holds it to "
             f"{in_events!r}"
         ) from error
 
 
 def _row_of_each(index: NDArray[np.int64], n_items: int) -> tuple[NDArray[np.int64], int]:
-    """The first row of each item, -1 where there is none, and how many rows repeat an item."""
+    """The first row of each item, -1 where it has none, and how many rows repeat an item."""
     rows = np.full(n_items, -1, dtype=np.int64)
     known = np.flatnonzero(index >= 0)
     # written backwards, so that the first row of an item is the one that stays
@@ -111,10 +112,10 @@ def _row_of_each(index: NDArray[np.int64], n_items: int) -> tuple[NDArray[np.int
     return rows, len(known) - int((rows >= 0).sum())
 
 
-def _spread(values: pl.Series, rows: NDArray[np.int64]) -> pl.Series:
+def _reorder(values: pl.Series, rows: NDArray[np.int64]) -> pl.Series:
     """A column of the source in the order of the catalogue."""
-    where = pl.Series(rows)
-    return values.gather(where.set(where < 0, None))
+    index = pl.Series(rows)
+    return values.gather(index.set(index < 0, None))
 
 
 def _features(
@@ -130,7 +131,7 @@ def _features(
         declared = source.scan.declared.get(name)
         kind = infer_kind(source.raw[name], kinds.get(name), declared)
         if kind is None:
-            notes.append(f"The column {name!r} of {source.name} is no feature and was left out.")
+            notes.append(f"The column {name!r} of {source.name} is not a feature and was left out.")
             continue
         stored = TITLE if name == title and kind == "text" else name
         values = convert(source.column(name, name), kind, spaced=declared == "token_seq")
@@ -141,7 +142,7 @@ def _features(
 
 def _check_names(names: Sequence[str], kinds: Mapping[str, str], source: str) -> None:
     for name in sorted(RESERVED & set(names)):
-        raise InputError(f"{source} has a feature called {name!r}, which is ours; rename it")
+        raise InputError(f"{source} has a feature called {name!r}, a reserved name; rename it")
     for name in kinds:
         if name not in names:
             raise InputError(

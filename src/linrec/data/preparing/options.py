@@ -1,4 +1,4 @@
-"""What can be asked of `prepare`, checked before anything is read."""
+"""The options of `prepare`, validated before anything is read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 import polars as pl
 
 from linrec.data.dataset.store import FeatureKind
+from linrec.data.reading.events import ReadOptions
 from linrec.data.reading.formats import format_by_name
 from linrec.data.reading.values import Column, times
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,12 +54,17 @@ class PrepareOptions:
         for name in ("min_user_events", "min_item_events"):
             least = getattr(self, name)
             if isinstance(least, bool) or not isinstance(least, int) or least < 1:
-                raise InputError(f"{name} is {least!r}; it must be a whole number from 1")
+                raise InputError(f"{argument(name, repr(least))} must be a whole number from 1")
         if self.rating_at_least is not None and not math.isfinite(self.rating_at_least):
-            raise InputError(f"rating_at_least is {self.rating_at_least}; it must be a number")
+            raise InputError(
+                f"{argument('rating_at_least', self.rating_at_least)} must be a number"
+            )
         since, until = moment(self.since, "since"), moment(self.until, "until")
         if since is not None and until is not None and since >= until:
-            raise InputError(f"since {self.since} is not before until {self.until}; swap them")
+            raise InputError(
+                f"{argument('since', self.since)} is not before {argument('until', self.until)}; "
+                "swap them"
+            )
         for name, kind in self.feature_kinds.items():
             if kind not in get_args(FeatureKind):
                 raise InputError(
@@ -75,9 +81,21 @@ class PrepareOptions:
             )
         return replace(self, **given)
 
+    @property
+    def reading(self) -> ReadOptions:
+        """The part of the options that the readers need."""
+        return ReadOptions(
+            user=self.user,
+            item=self.item,
+            time=self.time,
+            rating=self.rating,
+            with_rating=self.rating is not None or self.rating_at_least is not None,
+            format=self.format,
+        )
+
     def filters(self) -> dict[str, Any]:
-        """The filters that were asked for, as they go into the summary."""
-        asked = {
+        """The filters that were set, as the summary has them."""
+        chosen = {
             "since": self.since,
             "until": self.until,
             "rating_at_least": self.rating_at_least,
@@ -86,7 +104,7 @@ class PrepareOptions:
             "min_user_events": self.min_user_events if self.min_user_events > 1 else None,
             "min_item_events": self.min_item_events if self.min_item_events > 1 else None,
         }
-        plain = {name: _plain(value) for name, value in asked.items()}
+        plain = {name: _plain(value) for name, value in chosen.items()}
         return {name: value for name, value in plain.items() if value is not None}
 
 
@@ -98,7 +116,7 @@ def moment(value: Moment | None, name: str) -> float | None:
         return float(times(Column(pl.Series(name, [value]), "time", name))[0])
     except (InputError, TypeError, ValueError, OverflowError) as error:
         raise InputError(
-            f"{name} is {value!r}; use a number or an ISO date such as 2024-05-31"
+            f"{argument(name, repr(value))} is not a time; use a number or an ISO date such as 2024-05-31"
         ) from error
 
 

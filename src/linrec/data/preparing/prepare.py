@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from linrec.data.dataset import summary as said
+from linrec.data.dataset import summary as summaries
 from linrec.data.dataset.ids import IdMap
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.features import ItemTable, item_table
-from linrec.data.preparing.filtering import CodedEvents, filter_events, first_of_each
+from linrec.data.preparing.filtering import filter_events, first_of_each
 from linrec.data.preparing.options import Frame, PrepareOptions
-from linrec.data.reading.events import Source, read_events
+from linrec.data.reading.events import ReadResult, read_events
 from linrec.files.atomic import check_free
 from linrec.types import EventLog
 
@@ -30,7 +30,7 @@ def prepare(
     overwrite: bool = False,
     **overrides: Any,
 ) -> SequenceStore:
-    """Make a dataset of an event log.
+    """Make a dataset from an event log.
 
     events: a file, a folder, a pattern such as "logs/*.parquet", or a polars or pandas frame.
     out: the folder to write; without one the store stays in memory.
@@ -39,22 +39,21 @@ def prepare(
     options = (options or PrepareOptions()).with_overrides(overrides)
     if out is not None:
         check_free(Path(out), overwrite=overwrite)  # before the long read, not after
-    source = read_events(events, options)
-    store = _build(source, options)
+    store = _build(read_events(events, options.reading), options)
     return store if out is None else store.write(Path(out), overwrite=overwrite)
 
 
-def _build(source: Source, options: PrepareOptions) -> SequenceStore:
-    kept, removed = filter_events(_coded(source.log), options)
-    lengths, users = _present(kept.users, source.log.users)
-    popularity, items = _present(kept.items, source.log.items)
+def _build(read: ReadResult, options: PrepareOptions) -> SequenceStore:
+    kept, removed = filter_events(read.log, options)
+    lengths, users = _present(kept.users, kept.user_ids)
+    item_events, items = _present(kept.items, kept.item_ids)
     offsets = np.concatenate([[0], np.cumsum(lengths[lengths > 0])]).astype(np.int64)
     # from 1, without the gaps that filters left
-    index = np.cumsum(popularity > 0).astype(np.int32)
+    index = np.cumsum(item_events > 0).astype(np.int32)
     catalogue = IdMap(items, first=1)
-    given = options.items if options.items is not None else source.items_beside
-    table = item_table(catalogue, given, source.log.columns["item"], options)
-    origin = _origin(source, options, removed, table)
+    given = options.items if options.items is not None else read.items_beside
+    table = item_table(catalogue, given, read.columns["item"], options)
+    origin = _origin(read, options, removed, table)
     return SequenceStore(
         items=index[kept.items],
         offsets=offsets,
@@ -63,30 +62,25 @@ def _build(source: Source, options: PrepareOptions) -> SequenceStore:
         catalogue=catalogue,
         item_table=table.table,
         features=table.features,
-        summary=_summary(kept, offsets, len(items), origin, (source, table)),
+        summary=_summary(kept, offsets, len(items), origin, (read, table)),
     )
 
 
-def _coded(log: EventLog) -> CodedEvents:
-    columns = {f"{name}s": np.asarray(log.coded[name]) for name in log.coded.columns}
-    return CodedEvents(**columns)
-
-
-def _present(codes: NDArray[np.int32], ids: pl.Series) -> tuple[NDArray[np.int64], pl.Series]:
+def _present(positions: NDArray[np.int32], ids: pl.Series) -> tuple[NDArray[np.int64], pl.Series]:
     """Events of each id, and the ids that have any."""
-    counts = np.bincount(codes, minlength=len(ids))
+    counts = np.bincount(positions, minlength=len(ids))
     return counts, ids.filter(pl.Series(counts > 0))
 
 
 def _origin(
-    source: Source, options: PrepareOptions, removed: dict[str, int], table: ItemTable
-) -> said.Source:
-    return said.Source(
-        name=source.log.source,
-        format=source.format,
-        columns=source.log.columns,
-        columns_guessed=list(source.guessed),
-        events_read=len(source.log),
+    read: ReadResult, options: PrepareOptions, removed: dict[str, int], table: ItemTable
+) -> summaries.Source:
+    return summaries.Source(
+        name=read.source,
+        format=read.format,
+        columns=read.columns,
+        columns_guessed=list(read.guessed),
+        events_read=len(read.log),
         filters=options.filters(),
         removed=removed,
         items_file=table.source,
@@ -94,26 +88,26 @@ def _origin(
 
 
 def _summary(
-    kept: CodedEvents,
+    kept: EventLog,
     offsets: NDArray[np.int64],
     n_items: int,
-    origin: said.Source,
-    noted: tuple[Source, ItemTable],
+    origin: summaries.Source,
+    noted: tuple[ReadResult, ItemTable],
 ) -> dict[str, Any]:
     users, events = len(offsets) - 1, len(kept)
-    source, table = noted
-    summary = said.Summary(
+    read, table = noted
+    summary = summaries.Summary(
         users=users,
         items=n_items,
         events=events,
-        sparsity=said.sparsity(users, n_items, events),
-        lengths=said.lengths_of(offsets),
-        time=said.TimeRange(first=float(kept.times.min()), last=float(kept.times.max())),
-        tied_share=said.tied_share(kept.times, offsets),
+        sparsity=summaries.sparsity(users, n_items, events),
+        lengths=summaries.lengths_of(offsets),
+        time=summaries.TimeRange(first=float(kept.times.min()), last=float(kept.times.max())),
+        tied_share=summaries.tied_share(kept.times, offsets),
         one_event_users=int((np.diff(offsets) == 1).sum()),
         exact_duplicates=events - int(first_of_each(kept).sum()),
         items_without_features=table.missing,
         source=origin,
     )
-    notes = [*source.notes, *said.notes_on(summary), *table.notes]
+    notes = [*read.notes, *summaries.notes_on(summary), *table.notes]
     return summary.model_copy(update={"notes": notes}).model_dump()

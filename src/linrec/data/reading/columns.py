@@ -1,14 +1,14 @@
-"""Which column means what: guessed from the usual names, settled by the caller."""
+"""Which column has which role: guessed from the usual names, or set by the caller."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
-# Names are compared without case, blanks and punctuation. Of two columns that fit, the one of the
-# earlier group is taken; two of one group are for the caller to tell apart.
+# Names are compared without case, blanks and punctuation. Of two columns that match, the one of the
+# earlier group is taken; two of one group are ambiguous, and the caller has to choose.
 USUAL: dict[str, tuple[tuple[str, ...], ...]] = {
     "user": (
         ("user", "userid", "useridx", "uid", "usr"),
@@ -38,7 +38,7 @@ USUAL: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def choose_columns(
-    found: Sequence[str], given: Mapping[str, str | None], roles: Sequence[str], source: str
+    names: Sequence[str], given: Mapping[str, str | None], roles: Sequence[str], source: str
 ) -> dict[str, str]:
     """The source's column for each role: the given one where there is one, else the usual one."""
     chosen: dict[str, str] = {}
@@ -46,40 +46,40 @@ def choose_columns(
         name = given.get(role)
         taken = set(chosen.values()) | {other for other in given.values() if other}
         chosen[role] = (
-            guess_column(role, [c for c in found if c not in taken], found, source)
+            guess_column(role, [c for c in names if c not in taken], names, source)
             if name is None
-            else find_column(role, name, found, source)
+            else find_column(role, name, names, source)
         )
     _refuse_shared(chosen, source)
     return chosen
 
 
-def find_column(role: str, name: str, found: Sequence[str], source: str) -> str:
-    """The column of that name; case is forgiven where it leaves no doubt."""
-    if name in found:
+def find_column(role: str, name: str, names: Sequence[str], source: str) -> str:
+    """The column of that name; case is ignored where only one column matches."""
+    if name in names:
         return name
-    alike = [column for column in found if column.lower() == name.lower()]
+    alike = [column for column in names if column.lower() == name.lower()]
     if len(alike) == 1:
         return alike[0]
     raise InputError(
-        f"{source} has no column {name!r}; its columns are {_list(found)}; "
-        f"set --{role} to one of them"
+        f"{source} has no column {name!r}; its columns are {_list(names)}; "
+        f"set {argument(role)} to one of them"
     )
 
 
-def guess_column(role: str, free: Sequence[str], found: Sequence[str], source: str) -> str:
+def guess_column(role: str, free: Sequence[str], names: Sequence[str], source: str) -> str:
     for group in USUAL[role]:
-        fitting = [column for column in free if _bare(column) in group]
-        if len(fitting) == 1:
-            return fitting[0]
-        if fitting:
+        matches = [column for column in free if _bare(column) in group]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
             raise InputError(
                 f"{source} has more than one column that could be the {role} "
-                f"({_list(fitting)}); set --{role} to the one that is meant"
+                f"({_list(matches)}); set {argument(role)} to the right one"
             )
     raise InputError(
-        f"{source} has no column that is plainly the {role}; its columns are {_list(found)}; "
-        f"set --{role} to the one that is meant"
+        f"{source} has no column that is plainly the {role}; its columns are {_list(names)}; "
+        f"set {argument(role)} to the right one"
     )
 
 
@@ -89,7 +89,7 @@ def _refuse_shared(chosen: Mapping[str, str], source: str) -> None:
         if column in roles:
             raise InputError(
                 f"{source}: the column {column!r} cannot be both the {roles[column]} and the "
-                f"{role}; set --{roles[column]} and --{role} to different columns"
+                f"{role}; set {argument(roles[column])} and {argument(role)} to different columns"
             )
         roles[column] = role
 

@@ -1,4 +1,4 @@
-"""From files or frames to an EventLog."""
+"""From files or frames to an EventLog: open, choose columns, convert values, number the ids."""
 
 from __future__ import annotations
 
@@ -7,36 +7,48 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from linrec.data.preparing.options import PrepareOptions
 from linrec.data.reading import values
 from linrec.data.reading.columns import choose_columns, find_column
-from linrec.data.reading.formats import Format, Scan
-from linrec.data.reading.numbering import Numbering
-from linrec.data.reading.paths import find_files
+from linrec.data.reading.formats import Format, Scan, find_files
 from linrec.files.guard import reading
 from linrec.types import EventLog, InputError
 
 FRAME = "the given frame"
-ROWS_AT_A_TIME = 1 << 21
+CHUNK_ROWS = 1 << 21
 
 _CONVERT = {"user": values.ids, "item": values.ids, "time": values.times, "rating": values.numbers}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """Which columns are read, and from what format; None guesses."""
+
+    user: str | None = None
+    item: str | None = None
+    time: str | None = None
+    rating: str | None = None
+    with_rating: bool = False
+    format: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Events as they were read, and what was found out on the way."""
+class ReadResult:
+    """Events as they were read, and how."""
 
     log: EventLog
+    source: str
     format: str
-    guessed: tuple[str, ...]  # our names of the columns nobody set
+    columns: dict[str, str]  # our name -> the source's
+    guessed: tuple[str, ...]  # our names of the columns that the caller did not set
     items_beside: Path | None
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _Table:
     """One file or frame, opened but not read."""
 
     scan: Scan
@@ -44,19 +56,57 @@ class _Opened:
     path: Path | None = None
     lines_before: int | None = None
 
+    @property
+    def schema(self) -> pl.Schema:
+        with reading(self.name):
+            return self.scan.frame.collect_schema()
 
-def read_events(where: object, options: PrepareOptions) -> Source:
+
+class Numbering:
+    """Numbers ids in the order of their first appearance, chunk by chunk."""
+
+    def __init__(self) -> None:
+        self._known: pl.DataFrame | None = None  # id, number
+
+    @property
+    def ids(self) -> pl.Series:
+        """The ids by their numbers, each once."""
+        assert self._known is not None, "nothing was numbered"
+        return self._known["id"]
+
+    def number(self, ids: pl.Series) -> pl.Series:
+        """The number of each id, int32; new ids get the next numbers."""
+        chunk = pl.DataFrame({"id": self._same_type(ids)})
+        unique = chunk.unique(maintain_order=True)
+        if self._known is None:
+            self._known = unique.with_columns(number=pl.int_range(len(unique), dtype=pl.Int32))
+        else:
+            new = unique.join(self._known, on="id", how="anti", maintain_order="left")
+            first, last = len(self._known), len(self._known) + len(new)
+            numbers = pl.int_range(first, last, dtype=pl.Int32)
+            self._known = pl.concat([self._known, new.with_columns(number=numbers)], rechunk=True)
+        return chunk.join(self._known, on="id", how="left", maintain_order="left")["number"]
+
+    def _same_type(self, ids: pl.Series) -> pl.Series:
+        """Ids that are integers in one chunk and names in another are names."""
+        if self._known is None or self._known.schema["id"] == ids.dtype:
+            return ids
+        self._known = self._known.cast({"id": pl.String})
+        return ids.cast(pl.String)
+
+
+def read_events(source: object, options: ReadOptions) -> ReadResult:
     """Read a path, a folder, a pattern or a frame; only the columns that are needed."""
-    if isinstance(where, str | Path):
-        form, paths = find_files(where, options.format)
-        beside = form.items_beside(paths[0])
-        return _read([_open(path, form) for path in paths], str(where), form.name, options, beside)
-    scan = Scan(as_polars(where).lazy())
-    return _read([_Opened(scan, FRAME)], FRAME, "frame", options, None)
+    if isinstance(source, str | Path):
+        form, paths = find_files(source, options.format)
+        tables = [_open(path, form) for path in paths]
+        return _read(tables, str(source), form.name, options, form.items_beside(paths[0]))
+    table = _Table(Scan(as_polars(source).lazy()), FRAME)
+    return _read([table], FRAME, "frame", options, None)
 
 
 def as_polars(frame: Any) -> pl.DataFrame:
-    """Any of the frames we take; pandas is recognised without being imported."""
+    """A supported frame as a polars one; pandas is recognised without being imported."""
     if isinstance(frame, pl.DataFrame):
         return frame
     if isinstance(frame, pl.LazyFrame):
@@ -72,106 +122,105 @@ def as_polars(frame: Any) -> pl.DataFrame:
     )
 
 
-def _open(path: Path, form: Format) -> _Opened:
+def _open(path: Path, form: Format) -> _Table:
     with reading(str(path)):
-        return _Opened(form.scan(path), str(path), path, form.lines_before)
+        return _Table(form.scan(path), str(path), path, form.lines_before)
 
 
 def _read(
-    opened: Sequence[_Opened],
-    where: str,
+    tables: Sequence[_Table],
+    source: str,
     format_name: str,
-    options: PrepareOptions,
-    beside: Path | None,
-) -> Source:
+    options: ReadOptions,
+    items_beside: Path | None,
+) -> ReadResult:
     given = {role: getattr(options, role) for role in _CONVERT}
-    wanted = ["user", "item", "time"]
-    if options.rating_at_least is not None or options.rating is not None:
-        wanted.append("rating")
-    chosen = choose_columns(_names(opened[0]), given, wanted, opened[0].name)
-    events, users, items = _numbered(opened, chosen)
-    if events.is_empty():
-        raise InputError(f"{where} holds no events; give a file with at least one row")
-    return Source(
-        EventLog(events, users, items, where, chosen),
-        format_name,
-        tuple(role for role in wanted if given[role] is None),
-        beside,
-        _grain(opened[0], chosen["time"]),
+    roles = [role for role in _CONVERT if role != "rating" or options.with_rating]
+    columns = choose_columns(tables[0].schema.names(), given, roles, tables[0].name)
+    log = _event_log(tables, columns)
+    if not len(log):
+        raise InputError(f"{source} holds no events; give a file with at least one row")
+    guessed = tuple(role for role in roles if given[role] is None)
+    notes = _precision_note(tables[0], columns["time"])
+    return ReadResult(log, source, format_name, columns, guessed, items_beside, notes)
+
+
+def _event_log(tables: Sequence[_Table], columns: dict[str, str]) -> EventLog:
+    """All events; the ids themselves are held for one chunk at a time."""
+    users, items = Numbering(), Numbering()
+    chunks = [
+        chunk.with_columns(user=users.number(chunk["user"]), item=items.number(chunk["item"]))
+        for table in tables
+        for chunk in _chunks(table, columns)
+    ]
+    events = pl.concat(chunks, rechunk=True)
+    return EventLog(
+        users=np.asarray(events["user"]),
+        items=np.asarray(events["item"]),
+        times=np.asarray(events["time"]),
+        user_ids=users.ids,
+        item_ids=items.ids,
+        ratings=np.asarray(events["rating"]) if "rating" in events.columns else None,
     )
 
 
-def _numbered(
-    opened: Sequence[_Opened], chosen: dict[str, str]
-) -> tuple[pl.DataFrame, pl.Series, pl.Series]:
-    """All events with numbers for ids; the ids themselves are held for one stretch at a time."""
-    users, items = Numbering(), Numbering()
-    parts = [
-        part.with_columns(user=users.number(part["user"]), item=items.number(part["item"]))
-        for file in opened
-        for part in _read_one(file, chosen)
-    ]
-    return pl.concat(parts, rechunk=True), users.ids, items.ids
+def _chunks(table: _Table, columns: dict[str, str]) -> Iterator[pl.DataFrame]:
+    """The chosen columns of one file under our names and in our types."""
+    names = table.schema.names()
+    own = {role: find_column(role, name, names, table.name) for role, name in columns.items()}
+    with reading(table.name):
+        for rows_before, raw in _raw_chunks(table.scan, list(own.values()), own["time"]):
+            yield _converted(table, raw, own, rows_before)
 
 
-def _names(file: _Opened) -> list[str]:
-    with reading(file.name):
-        return file.scan.frame.collect_schema().names()
-
-
-def _read_one(file: _Opened, chosen: dict[str, str]) -> Iterator[pl.DataFrame]:
-    """The chosen columns of one file under our names and in our types, stretch by stretch."""
-    found = _names(file)
-    own = {role: find_column(role, name, found, file.name) for role, name in chosen.items()}
-    with reading(file.name):
-        for before, raw in _stretches(file.scan, list(own.values()), own["time"]):
-            yield _converted(file, raw, own, before)
-
-
-def _stretches(scan: Scan, columns: Sequence[str], time: str) -> Iterator[tuple[int, pl.DataFrame]]:
+def _raw_chunks(
+    scan: Scan, columns: Sequence[str], time: str
+) -> Iterator[tuple[int, pl.DataFrame]]:
     """How many rows came before, and the rows.
 
-    Where numbers are written as text, one row can change what all the others mean, and the whole
-    is one stretch.
+    Where numbers are written as text, one row can change what all the others mean, so the file is
+    one chunk.
     """
     frame = scan.frame.select(columns)
-    if scan.loose or frame.collect_schema()[time] == pl.String:
+    if scan.untyped or frame.collect_schema()[time] == pl.String:
         yield 0, frame.collect()
         return
     rows = frame.select(pl.len()).collect().item()
-    for start in range(0, max(rows, 1), ROWS_AT_A_TIME):
-        yield start, frame.slice(start, ROWS_AT_A_TIME).collect()
+    for start in range(0, max(rows, 1), CHUNK_ROWS):
+        yield start, frame.slice(start, CHUNK_ROWS).collect()
 
 
-def _converted(file: _Opened, raw: pl.DataFrame, own: dict[str, str], before: int) -> pl.DataFrame:
-    blank = _blank(raw) if file.scan.loose else None
+def _converted(
+    table: _Table, raw: pl.DataFrame, own: dict[str, str], rows_before: int
+) -> pl.DataFrame:
+    blank = _blank_rows(raw) if table.scan.untyped else None
     kept = raw if blank is None else raw.filter(~blank)
     columns = {
         role: values.Column(
             values=kept[name],
             role=role,
-            source=file.name,
-            loose=name in file.scan.loose,
-            path=file.path,
-            lines_before=file.lines_before,
+            source=table.name,
+            untyped=name in table.scan.untyped,
+            path=table.path,
+            lines_before=table.lines_before,
             blank=blank,
-            rows_before=before,
+            rows_before=rows_before,
         )
         for role, name in own.items()
     }
     return pl.DataFrame({role: _CONVERT[role](column) for role, column in columns.items()})
 
 
-def _blank(raw: pl.DataFrame) -> pl.Series | None:
-    """Rows of nothing at all, which is how an empty line of a text file is read."""
+def _blank_rows(raw: pl.DataFrame) -> pl.Series | None:
+    """Rows without any value, which is how an empty line of a text file is read."""
     blank = raw.select(pl.all_horizontal(pl.all().is_null()).alias("blank"))["blank"]
     return blank if blank.any() else None
 
 
-def _grain(file: _Opened, time: str) -> tuple[str, ...]:
-    if file.scan.frame.collect_schema()[find_column("time", time, _names(file), "")] != pl.Float32:
+def _precision_note(table: _Table, time: str) -> tuple[str, ...]:
+    if table.schema[time] != pl.Float32:
         return ()
     return (
         f"The times in {time!r} are 32-bit floats, which near today's unix seconds are a minute "
-        "apart: events of one minute may stand in the wrong order. Store them in 64 bits.",
+        "apart: events within a minute may be in the wrong order. Store them in 64 bits.",
     )

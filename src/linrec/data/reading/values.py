@@ -1,4 +1,4 @@
-"""From what a column holds to what an event needs: an id, a time or a rating in every row."""
+"""From the values of a column to what an event needs: an id, a time or a rating in every row."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NoReturn
 import polars as pl
 
 from linrec.files.text import count_lines
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
-_UNDECODED = "\ufffd"  # what stands where bytes were not UTF-8
-_WHOLE_FLOAT = 2.0**53  # beyond it a float no longer tells neighbouring integers apart
+_UNDECODED = "\ufffd"  # the replacement for bytes that are not UTF-8
+_WHOLE_FLOAT = 2.0**53  # beyond it floats cannot represent every integer
 _WHOLE_TEXT = r"^(-?\d+)\.0+$"
 _ISO = (
     "%Y-%m-%d %H:%M:%S%.f%#z",
@@ -26,12 +26,12 @@ _MICROSECONDS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of one file, with what is needed to say where in it something is wrong."""
+    """One column of one file, with what an error needs to name the row."""
 
     values: pl.Series
     role: str  # user, item, time or rating
     source: str
-    loose: bool = False  # text only because the format knows no types
+    untyped: bool = False  # text because the format has no types
     path: Path | None = None
     lines_before: int | None = None  # None where rows are not lines
     blank: pl.Series | None = None  # rows of the file that were left out as empty
@@ -41,26 +41,26 @@ class Column:
         """Name the first row where `wrong` holds."""
         row = int(wrong.fill_null(False).arg_true()[0])
         raise InputError(
-            f"{self.source}, {self._place(row)}, column {self.values.name!r}: {trouble}; {remedy}"
+            f"{self.source}, {self._row(row)}, column {self.values.name!r}: {trouble}; {remedy}"
         )
 
     def refuse(self, trouble: str) -> NoReturn:
         if self.role in ("user", "item", "time", "rating"):
-            remedy = f"the {self.role}; set --{self.role} to another column or convert it"
+            remedy = f"the {self.role}; set {argument(self.role)} to another column or convert it"
         else:
-            remedy = f"a number; set --feature {self.role}=KIND to another kind or convert it"
+            remedy = "a number; choose another kind for this feature or convert it"
         raise InputError(
             f"{self.source}: the column {self.values.name!r} holds {trouble} and cannot be {remedy}"
         )
 
-    def _place(self, at: int) -> str:
+    def _row(self, at: int) -> str:
         """Row and line, counted from 1 as in an editor."""
         row, rows = at, len(self.values)
         if self.blank is not None:
             row, rows = int((~self.blank).arg_true()[at]), len(self.blank)
         if self.path is None or self.lines_before is None:
             return f"row {row + 1 + self.rows_before}"
-        # where a quoted field spans lines, rows and lines differ, and only the row is true
+        # where a quoted field spans lines, the line of a row is not known
         if count_lines(self.path) != rows + self.lines_before:
             return f"row {row + 1}"
         return f"row {row + 1} (line {row + 1 + self.lines_before})"
@@ -81,13 +81,13 @@ def ids(column: Column) -> pl.Series:
         column.fail(
             values.is_null(),
             f"the {column.role} id is missing",
-            f"give it an id or remove the row, or set --{column.role} to another column",
+            f"give it an id or remove the row, or set {argument(column.role)} to another column",
         )
     return values
 
 
 def times(column: Column) -> pl.Series:
-    """Float64: numbers as they are, dates as seconds since 1970 (UTC where no zone is told)."""
+    """Float64: numbers as they are, dates as seconds since 1970 (UTC where no zone is given)."""
     values, kind = column.values, column.values.dtype
     if kind.is_numeric():
         seconds = values.cast(pl.Float64)
@@ -104,7 +104,7 @@ def times(column: Column) -> pl.Series:
 
 
 def numbers(column: Column) -> pl.Series:
-    """Float64; a number may be missing, but what is there must be one."""
+    """Float64; a number may be missing, but every value must be one."""
     kind = column.values.dtype
     if kind != pl.String and not kind.is_numeric() and kind != pl.Boolean:
         column.refuse(f"values of type {kind}")
@@ -124,7 +124,7 @@ def _whole(column: Column) -> pl.Series:
         column.fail(
             broken,
             "an id must be a string or a whole number",
-            f"convert it or set --{column.role} to another column",
+            f"convert it or set {argument(column.role)} to another column",
         )
     return values.cast(pl.Int64)
 
@@ -135,25 +135,25 @@ def _int64_or_text(values: pl.Series) -> pl.Series:
 
 
 def _text(column: Column) -> pl.Series:
-    """Ids written as text: integers where the format could not say so and all of them are."""
-    text = _tidy(column.values.cast(pl.String)) if column.loose else column.values.cast(pl.String)
+    """Ids written as text: integers where the format has no types and all of them are integers."""
+    text = _tidy(column.values.cast(pl.String)) if column.untyped else column.values.cast(pl.String)
     text = text.set(text == "", None)
     undecoded = text.str.contains(_UNDECODED, literal=True)
     if undecoded.any():
         column.fail(undecoded, f"the {column.role} id is not UTF-8", "save the file as UTF-8")
-    if not column.loose:
+    if not column.untyped:
         return text
-    found = text.drop_nulls().head(1)
-    if found.str.contains(_WHOLE_TEXT).any():
-        # a column that once met missing values is often written as 1.0, 2.0, ...
+    first = text.drop_nulls().head(1)
+    if first.str.contains(_WHOLE_TEXT).any():
+        # programs that store missing integers as floats write 1.0, 2.0, ...
         return _integers(text.str.replace(_WHOLE_TEXT, "$1"), text)
     return _integers(text, text)
 
 
 def _integers(written: pl.Series, otherwise: pl.Series) -> pl.Series:
-    """The integers that are written, if they are; 007 and +7 are names, not numbers."""
+    """The text as integers if all of it is; 007 and +7 are names, not numbers."""
     first = written.drop_nulls().head(1)
-    if first.cast(pl.Int64, strict=False).null_count():  # spares most names the parsing of all
+    if first.cast(pl.Int64, strict=False).null_count():  # most columns of names stop here
         return otherwise
     parsed = written.cast(pl.Int64, strict=False)
     same = parsed.cast(pl.String) == written
@@ -189,5 +189,6 @@ def _require_finite(column: Column, seconds: pl.Series) -> None:
     column.fail(
         broken,
         "the time is missing" if written is None else f"the time {str(written)[:40]!r} is not one",
-        "use numbers or ISO dates such as 2024-05-31T12:00:00, or set --time to another column",
+        "use numbers or ISO dates such as 2024-05-31T12:00:00, or set "
+        f"{argument('time')} to another column",
     )

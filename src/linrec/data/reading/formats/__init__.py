@@ -1,7 +1,10 @@
-"""The formats events are read from, and how one is chosen: by name, else by content."""
+"""The formats events are read from, and which files behind a path are read in which of them."""
 
 from __future__ import annotations
 
+import glob
+from collections.abc import Sequence
+from fnmatch import fnmatch
 from itertools import chain
 from pathlib import Path
 
@@ -13,38 +16,78 @@ from linrec.data.reading.formats.movielens import MOVIELENS
 from linrec.data.reading.formats.movielens_100k import MOVIELENS_100K
 from linrec.data.reading.formats.parquet import PARQUET
 from linrec.data.reading.formats.recbole import ATOMIC
+from linrec.files.guard import reading
 from linrec.files.text import bare_name, first_line
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
-READERS: dict[str, Format] = {
+FORMATS: dict[str, Format] = {
     form.name: form
     for form in (CSV, TSV, JSONLINES, PARQUET, ATOMIC, MOVIELENS, MOVIELENS_100K, GOWALLA)
 }
 
-# from the most telling first line to the least
+# from the most specific first line to the least
 _BY_CONTENT = (PARQUET, JSONLINES, MOVIELENS, MOVIELENS_100K, GOWALLA, ATOMIC, TSV, CSV)
 
-__all__ = ["READERS", "Format", "Scan", "format_by_name", "format_by_suffix", "format_of"]
+__all__ = ["FORMATS", "Format", "Scan", "find_files", "format_by_name"]
+
+
+def find_files(path: str | Path, format_name: str | None = None) -> tuple[Format, list[Path]]:
+    """The files behind a file, a folder or a pattern, in the order of names, and their format."""
+    with reading(str(path), "check the path"):
+        if Path(path).is_dir():
+            files = _in_folder(Path(path), format_name)
+        elif Path(path).exists():
+            files = [Path(path)]
+        elif glob.has_magic(str(path)):
+            matches = map(Path, glob.glob(str(path), recursive=True))  # noqa: PTH207 - takes any path
+            files = sorted(match for match in matches if match.is_file())
+        else:
+            raise InputError(f"{path} does not exist; check the path")
+    if not files:
+        raise InputError(f"no file matches {path}; check the pattern")
+    for file in files:
+        _require_content(file)
+    return _common_format(files, format_name, str(path)), files
 
 
 def format_by_name(name: str) -> Format:
-    if name not in READERS:
-        raise InputError(f"unknown format {name!r}; choose from {', '.join(READERS)}")
-    return READERS[name]
+    if name not in FORMATS:
+        raise InputError(f"unknown format {name!r}; choose from {', '.join(FORMATS)}")
+    return FORMATS[name]
 
 
-def format_by_suffix(path: Path) -> Format | None:
-    name = bare_name(path)
-    forms = READERS.values()
-    named = (form for form in forms if name in form.names)
-    return next(chain(named, (form for form in forms if name.endswith(form.suffixes))), None)
+def _in_folder(folder: Path, format_name: str | None) -> list[Path]:
+    """The files that hold events; others, such as a README or an items file, may lie beside."""
+    files = sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] not in "._")
+    known = {path: _format_by_suffix(path) for path in files}
+    if format_name is not None:
+        given = format_by_name(format_name)
+        # a given format also applies to files whose names do not tell theirs
+        known = {path: given for path in files if known[path] in (given, None)}
+    chosen = [p for p, form in known.items() if form and fnmatch(bare_name(p), form.in_folder)]
+    if not chosen:
+        raise InputError(
+            f"the folder {folder} holds no file of a known format; "
+            f"give the file itself, a pattern, or set {argument('format')}"
+        )
+    return chosen
 
 
-def format_of(path: Path, name: str | None = None) -> Format:
-    """The format asked for, else the one the file name tells, else the one the content does."""
+def _common_format(files: Sequence[Path], format_name: str | None, path: str) -> Format:
+    forms = {form.name: form for form in (_format_of(file, format_name) for file in files)}
+    if len(forms) > 1:
+        raise InputError(
+            f"{path} holds files of several formats ({', '.join(sorted(forms))}); "
+            "give a pattern that fits one of them, such as 'logs/*.csv'"
+        )
+    return next(iter(forms.values()))
+
+
+def _format_of(path: Path, name: str | None) -> Format:
+    """The format by its given name, else by the file name, else by the first line."""
     if name is not None:
         return format_by_name(name)
-    known = format_by_suffix(path)
+    known = _format_by_suffix(path)
     if known is not None:
         return known
     line = first_line(path)
@@ -53,5 +96,19 @@ def format_of(path: Path, name: str | None = None) -> Format:
             return form
     raise InputError(
         f"cannot tell the format of {path} from its name or its first line; "
-        f"set --format to one of {', '.join(READERS)}"
+        f"set {argument('format')} to one of {', '.join(FORMATS)}"
     )
+
+
+def _format_by_suffix(path: Path) -> Format | None:
+    name = bare_name(path)
+    forms = FORMATS.values()
+    named = (form for form in forms if name in form.names)
+    return next(chain(named, (form for form in forms if name.endswith(form.suffixes))), None)
+
+
+def _require_content(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"{path} is not a file; give a file, a folder or a pattern")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} is empty; give a file with events")

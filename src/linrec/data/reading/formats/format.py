@@ -1,4 +1,4 @@
-"""What every reader offers, and the few things they all need."""
+"""What a format defines, and the helpers that several formats share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import polars as pl
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A file opened but not read: only the columns that are asked for will be."""
+    """A file opened but not read: only the selected columns will be."""
 
     frame: pl.LazyFrame
-    # columns that hold text only because the format knows no types, so numbers may be meant
-    loose: frozenset[str] = frozenset()
-    # column -> the type its own header declares
+    # columns that are text because the format has no types, so numbers may be meant
+    untyped: frozenset[str] = frozenset()
+    # column -> the type that its header declares
     declared: dict[str, str] = field(default_factory=dict)
 
 
@@ -26,12 +26,12 @@ def _no_items(path: Path) -> Path | None:  # noqa: ARG001 - the signature of For
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One way to write events down."""
+    """One way to store events in a file."""
 
     name: str
     suffixes: tuple[str, ...]  # of the file name, without .gz
     scan: Callable[[Path], Scan]
-    recognises: Callable[[str], bool]  # the first line, where the file name does not tell
+    recognises: Callable[[str], bool]  # by the first line, where the file name does not decide
     lines_before: int | None = None  # before the first row; None where rows are not lines
     names: tuple[str, ...] = ()  # whole file names, where a suffix alone would mislead
     in_folder: str = "*"  # which files of a folder hold events, where others share the suffix
@@ -40,16 +40,16 @@ class Format:
 
 def beside(path: Path, name: str) -> Path | None:
     """A file of that name, plain or gzipped, in the same folder."""
-    places = (path.with_name(name), path.with_name(f"{name}.gz"))
-    return next((place for place in places if place.is_file()), None)
+    candidates = (path.with_name(name), path.with_name(f"{name}.gz"))
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 def scan_text(path: Path, separator: str, *, header: bool = True, quote: bool = False) -> Scan:
-    """Scan separated text, every column as it is written.
+    """Scan separated text with every column as text.
 
-    Types are not inferred here: what the first rows look like says nothing about the millionth,
-    and an id such as 007 must stay one. Bytes that are not UTF-8 are let through marked, so that
-    a stray letter in a column nobody reads does no harm; in an id the mark is an error.
+    Types are not inferred here, because a later row may differ from the first ones and an id such
+    as 007 must stay as it is. Bytes that are not UTF-8 become a replacement character, which is an
+    error in an id and harmless in a column that is not read.
     """
     frame = pl.scan_csv(
         path,
@@ -60,4 +60,4 @@ def scan_text(path: Path, separator: str, *, header: bool = True, quote: bool = 
         encoding="utf8-lossy",
         glob=False,
     )
-    return Scan(frame, loose=frozenset(frame.collect_schema().names()))
+    return Scan(frame, untyped=frozenset(frame.collect_schema().names()))

@@ -1,4 +1,4 @@
-"""One JSON object a line."""
+"""One JSON object per line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def scan_jsonlines(path: Path) -> Scan:
     plain = {name for name, kind in inferred.items() if not kind.is_nested()}
     schema = {name: pl.String() if name in plain else kind for name, kind in inferred.items()}
     strings = {name for name, kind in inferred.items() if kind == pl.String}
-    return Scan(pl.scan_ndjson(path, schema=schema), loose=frozenset(plain - strings))
+    return Scan(pl.scan_ndjson(path, schema=schema), untyped=frozenset(plain - strings))
 
 
 JSONLINES = Format(

@@ -8,7 +8,7 @@ import polars as pl
 
 from linrec.data.reading.formats.format import Format, Scan, beside, scan_text
 from linrec.files.text import first_line, open_bytes
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
 RATINGS = ("user_id", "movie_id", "rating", "timestamp")
 MOVIES = ("movie_id", "title", "genres")
@@ -20,13 +20,15 @@ def scan_movielens(path: Path) -> Scan:
     fields = first_line(path).count("::") + 1
     if fields == len(RATINGS):
         return Scan(
-            _fields(scan_text(path, _ABSENT, header=False).frame, RATINGS), loose=frozenset(RATINGS)
+            _fields(scan_text(path, _ABSENT, header=False).frame, RATINGS),
+            untyped=frozenset(RATINGS),
         )
     if fields == len(MOVIES):
-        return Scan(describe(_fields(latin_lines(path), MOVIES)), loose=frozenset(("movie_id",)))
+        return Scan(describe(_fields(latin_lines(path), MOVIES)), untyped=frozenset(("movie_id",)))
     raise InputError(
         f"{path}: the first line has {fields} fields between `::`, where ratings have "
-        f"{len(RATINGS)} and movies {len(MOVIES)}; set --format if it is another kind of file"
+        f"{len(RATINGS)} and movies {len(MOVIES)}; set {argument('format')} if it "
+        "is another kind of file"
     )
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from linrec.data.reading.formats.format import Format, Scan, beside, scan_text
 from linrec.data.reading.formats.movielens import RATINGS, describe, latin_lines
 from linrec.files.text import first_line
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
 # the columns of u.item from the sixth on, 1 where the film is of that genre
 GENRES = (
@@ -28,13 +28,13 @@ def scan_movielens_100k(path: Path) -> Scan:
     if line.count("\t") + 1 == len(RATINGS):
         scan = scan_text(path, "\t", header=False)
         names = dict(zip(scan.frame.collect_schema().names(), RATINGS, strict=True))
-        return Scan(scan.frame.rename(names), loose=frozenset(RATINGS))
+        return Scan(scan.frame.rename(names), untyped=frozenset(RATINGS))
     if line.count("|") + 1 == _BEFORE_GENRES + len(GENRES):
-        return Scan(describe(_films(latin_lines(path))), loose=frozenset(("movie_id",)))
+        return Scan(describe(_films(latin_lines(path))), untyped=frozenset(("movie_id",)))
     raise InputError(
         f"{path}: the first line has neither the {len(RATINGS)} fields between tabs of u.data nor "
-        f"the {_BEFORE_GENRES + len(GENRES)} between bars of u.item; set --format if it is another "
-        "kind of file"
+        f"the {_BEFORE_GENRES + len(GENRES)} between bars of u.item; set {argument('format')} if "
+        "it is another kind of file"
     )
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from linrec.data.reading.formats.format import Format, Scan, beside, scan_text
 from linrec.files.text import bare_name, first_line
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
 TYPES = ("token", "token_seq", "float", "float_seq")
 
 
 def scan_atomic(path: Path) -> Scan:
-    """Scan under the plain names; the types go along, for they decide what a feature is."""
+    """Scan under the plain names; the declared types decide the kinds of the features."""
     written = first_line(path).split("\t")
     declared: dict[str, str] = {}
     for column in written:
@@ -20,7 +20,8 @@ def scan_atomic(path: Path) -> Scan:
         if kind not in TYPES or not name or name in declared:
             raise InputError(
                 f"{path}: the column {column.strip()!r} of the header is not `name:type` with one "
-                f"of the types {', '.join(TYPES)}; correct the header or set --format tsv"
+                f"of the types {', '.join(TYPES)}; correct the header or set "
+                f"{argument('format', 'tsv')}"
             )
         declared[name] = kind
     scan = scan_text(path, "\t")

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linrec.data.preparing import filtering
-from linrec.data.preparing.filtering import CodedEvents, first_of_each, in_order
+from linrec.data.preparing.filtering import first_of_each, in_order
 from linrec.data.preparing.prepare import prepare
 from linrec.data.reading import events
-from linrec.data.reading.numbering import Numbering
-from linrec.types import InputError
+from linrec.data.reading.events import Numbering
+from linrec.types import EventLog, InputError
 
 FILES = ("items.npy", "offsets.npy", "times.npy", "users.parquet", "items.parquet", "dataset.json")
 
@@ -34,8 +34,8 @@ def log(rows: int = 200, seed: int = 0) -> pl.DataFrame:
 
 @pytest.fixture
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "ROWS_AT_A_TIME", 7)
-    monkeypatch.setattr(filtering, "EVENTS_AT_A_TIME", 5)
+    monkeypatch.setattr(events, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(filtering, "CHUNK_EVENTS", 5)
 
 
 @pytest.mark.parametrize(
@@ -49,19 +49,17 @@ def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_same_bytes(
     tmp_path: Path, request: pytest.FixtureRequest, options: dict[str, object]
 ) -> None:
-    place = tmp_path / "log.parquet"
-    log().write_parquet(place, row_group_size=64)
-    prepare(place, tmp_path / "whole", **options)
+    path = tmp_path / "log.parquet"
+    log().write_parquet(path, row_group_size=64)
+    prepare(path, tmp_path / "whole", **options)
     request.getfixturevalue("few_at_a_time")
-    prepare(place, tmp_path / "stretches", **options)
+    prepare(path, tmp_path / "chunks", **options)
     for name in FILES:
-        assert (tmp_path / "whole" / name).read_bytes() == (
-            tmp_path / "stretches" / name
-        ).read_bytes()
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "chunks" / name).read_bytes()
 
 
 @pytest.mark.usefixtures("few_at_a_time")
-def test_equal_times_keep_the_order_of_the_file_across_stretches() -> None:
+def test_equal_times_keep_the_order_of_the_file_across_chunks() -> None:
     table = pl.DataFrame({"user": [1, 2] * 20, "item": range(40), "time": [5] * 40})
     store = prepare(table)
     assert store.catalogue.ids_of(store.sequences()[0]).to_list() == list(range(0, 40, 2))
@@ -69,7 +67,7 @@ def test_equal_times_keep_the_order_of_the_file_across_stretches() -> None:
 
 
 @pytest.mark.usefixtures("few_at_a_time")
-def test_a_mistake_is_told_by_its_row_in_the_file(tmp_path: Path) -> None:
+def test_an_error_names_the_row_in_the_file(tmp_path: Path) -> None:
     table = log(30).with_columns(item=pl.Series([*range(20), None, *range(9)]))
     table.write_parquet(tmp_path / "log.parquet")
     with pytest.raises(InputError, match=r"row 21, column 'item'"):
@@ -78,7 +76,7 @@ def test_a_mistake_is_told_by_its_row_in_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("few_at_a_time")
 def test_times_as_text_are_understood_as_a_whole() -> None:
-    """The first of them tells how all are written, however far away the next one is."""
+    """The first value decides how all are written, also across chunks."""
     table = log(30).with_columns(time=pl.Series(["5"] * 20 + ["2024-05-31"] * 10))
     with pytest.raises(InputError, match=r"row 21, column 'time'.*'2024-05-31' is not one"):
         prepare(table)
@@ -93,13 +91,13 @@ def test_integers_beyond_64_bits_make_names_of_all() -> None:
 
 
 @given(st.lists(st.lists(st.integers(-3, 9), max_size=6), min_size=1, max_size=5))
-def test_numbers_follow_first_appearance_whatever_the_stretches(parts: list[list[int]]) -> None:
+def test_numbers_follow_first_appearance_whatever_the_chunks(parts: list[list[int]]) -> None:
     numbering = Numbering()
-    found = [numbering.number(pl.Series("id", part, dtype=pl.Int64)).to_list() for part in parts]
+    numbered = [numbering.number(pl.Series("id", part, dtype=pl.Int64)).to_list() for part in parts]
     flat = [one for part in parts for one in part]
     ids = list(dict.fromkeys(flat))
     assert numbering.ids.to_list() == ids
-    assert [n for part in found for n in part] == [ids.index(one) for one in flat]
+    assert [n for part in numbered for n in part] == [ids.index(one) for one in flat]
 
 
 EVENTS = st.lists(
@@ -109,14 +107,18 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 def test_sorting_and_duplicates_like_python(rows: list[tuple[int, int, int]]) -> None:
-    coded = CodedEvents(
-        *(np.array(column, np.int32) for column in list(zip(*rows, strict=True))[:2]),
-        np.array([row[2] for row in rows], np.float64),
-        np.arange(len(rows), dtype=np.float64),
+    users, items, times = (np.array(column) for column in zip(*rows, strict=True))
+    unordered = EventLog(
+        users.astype(np.int32),
+        items.astype(np.int32),
+        times.astype(np.float64),
+        user_ids=pl.Series(range(5)),
+        item_ids=pl.Series(range(3)),
+        ratings=np.arange(len(rows), dtype=np.float64),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(filtering, "EVENTS_AT_A_TIME", 6)
-        ordered = in_order(coded)
+        patch.setattr(filtering, "CHUNK_EVENTS", 6)
+        ordered = in_order(unordered)
         first = first_of_each(ordered)
     expected = sorted(range(len(rows)), key=lambda at: (rows[at][0], rows[at][2]))  # stable
     assert ordered.ratings is not None
