@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from linrec.data.dataset.sequences import IntArray, Sequences
+from linrec.data.dataset.sequences import IntArray, Sequences, events_of
 from linrec.types import PAD
 
 HIDDEN = float("-inf")
@@ -116,15 +116,6 @@ def rank_among(scores: Tensor, targets: Tensor, candidates: Tensor) -> Tensor:
     counts[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
     before = (counts & ~(scores.gather(1, ordered) < own[:, None])).sum(1)
     return before.where(own > HIDDEN, scores.shape[1] - 1)
-
-
-def events_of(sequences: Sequences) -> tuple[IntArray, IntArray]:
-    """Every event of every row, laid flat: its row and its item, [events] each."""
-    lengths = sequences.lengths
-    rows = np.repeat(np.arange(len(sequences), dtype=np.int64), lengths)
-    before = np.cumsum(lengths) - lengths  # events of earlier rows
-    places = np.arange(len(rows), dtype=np.int64) + (sequences.starts - before)[rows]
-    return rows, sequences.items[places].astype(np.int64)
 
 
 def seen_before(histories: Sequences, targets: IntArray) -> NDArray[np.bool_]:

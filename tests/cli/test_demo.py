@@ -59,7 +59,7 @@ def test_the_demo_does_not_write_over_what_is_not_its_own(linrec: Command, tmp_p
     (data / "precious.txt").write_text("keep me")
     result = linrec("demo", "--users", 60, "--epochs", 1, "--out", tmp_path / "demo")
     assert result.code == 2
-    assert "choose another place" in result.err
+    assert "choose another path" in result.err
     assert (data / "precious.txt").read_text() == "keep me"
 
 

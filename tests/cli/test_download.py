@@ -103,7 +103,7 @@ def test_mistakes(mirror: Mirror, refused: Refused, tmp_path: Path) -> None:
     archive = mirror.files.pop("ml-1m.zip")
     assert "HTTP 404" in refused(*words, mirror.address)
     mirror.files["ml-1m.zip"], mirror.cut_after = archive, 200
-    assert "run it again to go on from there" in refused(*words, mirror.address)
+    assert "run it again to resume" in refused(*words, mirror.address)
     assert [path.name for path in tmp_path.iterdir()] == ["ml-1m.zip.part"]
 
 

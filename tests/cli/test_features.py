@@ -236,7 +236,7 @@ def test_resume_after_the_features_changed_is_refused(
         (["--backbone", "fdsa", "--features", " ,"], "features names none; give them as genre,yea"),
         (
             ["--backbone", "fdsa", "--features", "genre,director"],
-            "'director' is no feature of the dataset; choose from genre, release_year, item",
+            "'director' is not a feature of the dataset; choose from genre, release_year, item",
         ),
         (
             ["--backbone", "sasrecf", "--features", "title"],

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linrec.data.dataset import sequences
 from linrec.data.dataset.sequences import Sequences
 from linrec.data.dataset.splits import leave_one_out
-from linrec.evaluation import FLOORS, floors, item_counts, transition_counts
+from linrec.evaluation import FLOORS, transition_counts
 from linrec.scoring import top_k
 
 ROWS = st.lists(st.lists(st.integers(1, 6), max_size=7), min_size=1, max_size=8)
@@ -26,8 +27,8 @@ def test_counts_match_brute_force_however_they_are_cut(rows, at_a_time) -> None:
         for a, b in pairwise(row):
             follows[a, b] += 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(floors, "_EVENTS_AT_A_TIME", at_a_time)
-        assert item_counts(Sequences.of(rows), 6).tolist() == counts.tolist()
+        patch.setattr(sequences, "CHUNK_EVENTS", at_a_time)
+        assert Sequences.of(rows).item_counts(6).tolist() == counts.tolist()
         assert transition_counts(Sequences.of(rows), 6).toarray().tolist() == follows.tolist()
 
 

@@ -28,7 +28,7 @@ def test_a_folder_appears_whole_and_alone(tmp_path: Path) -> None:
 
 def test_an_existing_dataset_is_kept_unless_told(tmp_path: Path) -> None:
     fill(tmp_path / "data", "old")
-    with pytest.raises(InputError, match="--overwrite"):
+    with pytest.raises(InputError, match="overwrite=True"):
         fill(tmp_path / "data", "new")
     fill(tmp_path / "data", "new", overwrite=True)
     assert (tmp_path / "data" / "dataset.json").read_text() == "new"

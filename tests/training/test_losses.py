@@ -174,7 +174,7 @@ def test_popularity_is_that_of_the_training_events(store: SequenceStore) -> None
     expected = np.zeros(store.n_items + 1, np.int64)
     for row in range(len(split.train)):
         np.add.at(expected, split.train[row], 1)
-    assert np.array_equal(split.popularity(store.n_items), expected)
+    assert np.array_equal(split.train.item_counts(store.n_items), expected)
 
 
 def test_compile_without_a_compiler_is_refused_in_words(

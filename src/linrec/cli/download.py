@@ -75,8 +75,8 @@ def _download(
 
     console.print(f"{chosen.name}: {chosen.what}")
     console.print(f"Terms: {chosen.licence} In full: {chosen.terms}")
-    with arriving(chosen.archive, console) as told:
-        record = run(chosen, out, place=place, overwrite=overwrite, told=told)
+    with arriving(chosen.archive, console) as progress:
+        record = run(chosen, out, from_=place, overwrite=overwrite, progress=progress)
     console.print(f"{out} holds {', '.join(chosen.files)}. {_vouched(record)}")
     console.print(f"Next: {chosen.next_command(out)}", style="bold")
 

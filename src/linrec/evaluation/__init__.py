@@ -1,7 +1,7 @@
 """From scores to figures: one rank a user, then metrics, floors, intervals and paired tests."""
 
 from linrec.evaluation.comparison import Comparison, UserRanks, compare, comparison_to_dict
-from linrec.evaluation.floors import FLOORS, item_counts, transition_counts
+from linrec.evaluation.floors import FLOORS, transition_counts
 from linrec.evaluation.metrics import (
     METRICS,
     coverage,
@@ -46,7 +46,6 @@ __all__ = [
     "evaluate",
     "evaluation_table",
     "intervals",
-    "item_counts",
     "load_or_draw",
     "load_ranks",
     "mean_popularity",

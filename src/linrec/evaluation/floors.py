@@ -6,7 +6,7 @@ that event is never counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -14,27 +14,17 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from linrec.data.dataset.sequences import IntArray, Sequences
+from linrec.data.dataset.sequences import Sequences, events_of
 from linrec.evaluation.ranks import Scorer
-from linrec.scoring import HIDDEN, events_of
+from linrec.scoring import HIDDEN
 from linrec.types import PAD
-
-_EVENTS_AT_A_TIME = 4_000_000
-
-
-def item_counts(sequences: Sequences, n_items: int) -> IntArray:
-    """Events of each item in these sequences, [n_items + 1]."""
-    counts = np.zeros(n_items + 1, np.int64)
-    for some in _chunks(sequences):
-        counts += np.bincount(events_of(some)[1], minlength=n_items + 1)
-    return counts
 
 
 def transition_counts(sequences: Sequences, n_items: int) -> csr_array:
     """How often item b directly follows item a, sparse [n_items + 1, n_items + 1]."""
     shape = (n_items + 1, n_items + 1)
     counts = csr_array(shape, dtype=np.float64)
-    for some in _chunks(sequences):
+    for some in sequences.chunks():
         rows, items = events_of(some)
         same_user = rows[1:] == rows[:-1]
         pairs = (items[:-1][same_user], items[1:][same_user])
@@ -44,7 +34,7 @@ def transition_counts(sequences: Sequences, n_items: int) -> csr_array:
 
 def popularity(train: Sequences, n_items: int) -> Scorer:
     """Everybody gets the items with the most training events."""
-    counts = torch.from_numpy(item_counts(train, n_items).astype(np.float64))
+    counts = torch.from_numpy(train.item_counts(n_items).astype(np.float64))
     counts[PAD] = HIDDEN
 
     def score(histories: Sequences) -> Tensor:
@@ -60,7 +50,7 @@ def last_item(train: Sequences, n_items: int) -> Scorer:
     nothing has followed.
     """
     follows = transition_counts(train, n_items)
-    counts = item_counts(train, n_items)
+    counts = train.item_counts(n_items)
     tie_break = counts / (counts.max() + 1.0)
     tie_break[PAD] = HIDDEN
 
@@ -82,11 +72,3 @@ def _last(histories: Sequences) -> NDArray[np.int64]:
     last = np.full(len(histories), PAD, np.int64)
     last[some] = histories.items[histories.ends[some] - 1]
     return last
-
-
-def _chunks(sequences: Sequences) -> Iterator[Sequences]:
-    """Some rows at a time, so that a large store is never copied as a whole."""
-    part = np.cumsum(sequences.lengths) // _EVENTS_AT_A_TIME
-    starts = np.flatnonzero(np.diff(part, prepend=-1))
-    for start, stop in zip(starts, [*starts[1:], len(part)], strict=True):
-        yield sequences.take(slice(int(start), int(stop)))

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import Holdout, Part, Split
 from linrec.data.dataset.store import SequenceStore
-from linrec.evaluation.floors import FLOORS, item_counts
+from linrec.evaluation.floors import FLOORS
 from linrec.evaluation.metrics import intervals, list_figures, means
 from linrec.evaluation.negatives import Protocol, check_protocol
 from linrec.evaluation.ranks import Progress, Ranking, RankOptions, Scorer, rank_targets
@@ -118,7 +118,7 @@ def evaluate(
     """
     options = options or EvaluationOptions()
     holdout = split.part(options.split)
-    popularity = item_counts(split.train, store.n_items)
+    popularity = split.train.item_counts(store.n_items)
     ranking = rank_targets(scorer, store, holdout, options.protocol, _rank_options(options))
     listed = list_figures(ranking.recommended, popularity)
     evaluation = Evaluation(

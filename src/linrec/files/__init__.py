@@ -1,1 +1,1 @@
-"""Files written whole or not at all, and unreadable ones told in one sentence."""
+"""Atomic writes, and unreadable files reported in one sentence."""

@@ -1,4 +1,4 @@
-"""Writing that either happens or does not: a reader never meets half a file or half a folder."""
+"""Atomic writes: a reader never sees half a file or half a folder."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
 DATASET_MARKER = "dataset.json"
-"""The file that tells a folder is a linrec dataset, and so may be replaced by another."""
+"""The file that marks a folder as a linrec dataset, which another dataset may replace."""
 
 _REASONS = {
     errno.ENOSPC: "the disk is full; free some space and run it again",
     errno.EDQUOT: "the disk quota is used up; free some space and run it again",
-    errno.EACCES: "permission denied; choose another place or change its permissions",
-    errno.EPERM: "permission denied; choose another place or change its permissions",
-    errno.EROFS: "the disk is read-only; choose another place",
-    errno.EEXIST: "a part of that path is a file, not a folder; choose another place",
-    errno.ENOTDIR: "a part of that path is a file, not a folder; choose another place",
+    errno.EACCES: "permission denied; choose another path or change its permissions",
+    errno.EPERM: "permission denied; choose another path or change its permissions",
+    errno.EROFS: "the disk is read-only; choose another path",
+    errno.EEXIST: "a part of that path is a file, not a folder; choose another path",
+    errno.ENOTDIR: "a part of that path is a file, not a folder; choose another path",
     errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
 }
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the operating system says about a write into one sentence naming the path."""
+    """Turn an error of the operating system during a write into one sentence with the path."""
     try:
         yield
     except OSError as error:
@@ -38,22 +38,22 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def check_free(path: Path, *, overwrite: bool, marker: str = DATASET_MARKER) -> None:
-    """Refuse a target that must not be replaced, before any long work is done for it."""
+    """Refuse a target that must not be replaced, before any long work."""
     with writing(path):
         if not os.path.lexists(path):
             return
         is_folder, empty = path.is_dir(), path.is_dir() and not any(path.iterdir())
     if not is_folder:
-        raise InputError(f"{path} exists and is not a folder; choose another place")
+        raise InputError(f"{path} exists and is not a folder; choose another path")
     if empty:
         return
     if not (path / marker).is_file():
         raise InputError(
             f"{path} exists and holds no {marker}, so it was not made by linrec and will not be "
-            "replaced; choose another place"
+            "replaced; choose another path"
         )
     if not overwrite:
-        raise InputError(f"{path} already exists; add --overwrite to replace it")
+        raise InputError(f"{path} already exists; add {argument('overwrite', True)} to replace it")
 
 
 @contextlib.contextmanager
@@ -71,7 +71,7 @@ def write_folder(
         draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".draft", dir=path.parent))
         try:
             yield draft
-            _settle(draft)
+            _flush(draft)
             _swap(draft, path)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -98,12 +98,12 @@ def write_text(path: Path, content: str) -> None:
     write_bytes(path, content.encode())
 
 
-def _settle(draft: Path) -> None:
-    """Bring every file to the disk before the name promises that it is there."""
-    for place, _, names in os.walk(draft):
+def _flush(draft: Path) -> None:
+    """Flush every file to the disk before the folder gets its name."""
+    for folder, _, names in os.walk(draft):
         for name in names:
-            _sync(Path(place) / name)
-        _sync(Path(place))
+            _sync(Path(folder) / name)
+        _sync(Path(folder))
     draft.chmod(0o777 & ~_umask())  # mkdtemp made it private
 
 

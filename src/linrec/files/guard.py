@@ -1,4 +1,4 @@
-"""The one place where Polars' own errors become a sentence for the user."""
+"""Errors of readers, Polars' own among them, as one sentence for the user."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from linrec.types import InputError
 def reading(
     what: str, remedy: str = "check that it is whole and of the format it seems"
 ) -> Iterator[None]:
-    """Say that `what` could not be read, and why, whatever was raised while reading it.
+    """Turn whatever is raised while `what` is read into an InputError.
 
-    Polars answers malformed bytes with its own errors, with errors of the operating system and,
-    where its parsers meet what they did not expect, with a panic, which is no Exception at all.
+    For malformed bytes Polars raises its own errors, errors of the operating system or a panic,
+    which is not an Exception.
     """
     try:
         yield
@@ -41,7 +41,7 @@ def reading(
 
 
 def first_line(error: BaseException) -> str:
-    """The gist of an error: its first line, cut where it becomes a wall."""
+    """The first line of an error message, at most 160 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     gist = lines[0] if lines else type(error).__name__
     return gist if len(gist) <= 160 else gist[:157] + "..."

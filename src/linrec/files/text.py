@@ -1,4 +1,4 @@
-"""Plain and gzipped files alike: their names, their bytes and their first lines."""
+"""Names, bytes and first lines of plain and gzipped files."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import BinaryIO, cast
 
 from linrec.files.guard import reading
 
-_LONGEST_FIRST_LINE = 1 << 20
+_MAX_FIRST_LINE = 1 << 20
 
 
 def bare_name(path: Path) -> str:
-    """The file name in small letters, without the .gz of compression."""
+    """The file name in lower case, without the .gz of compression."""
     return path.name.lower().removesuffix(".gz")
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """The content of a plain or gzipped file, told apart by its first bytes."""
+    """The content of a plain or gzipped file, recognised by its first bytes."""
     with path.open("rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
@@ -33,7 +33,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 def first_line(path: Path) -> str:
     with reading(str(path)), open_bytes(path) as file:
-        line = file.readline(_LONGEST_FIRST_LINE)
+        line = file.readline(_MAX_FIRST_LINE)
     return line.decode("utf-8-sig", errors="replace").rstrip("\r\n")
 
 

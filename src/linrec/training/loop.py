@@ -67,7 +67,7 @@ class Trainer:
     ) -> None:
         self.store, self.split, self.config, self.watch = store, split, config, watch
         self.model = model
-        self.step = Step(model, config, split.popularity(store.n_items))
+        self.step = Step(model, config, split.train.item_counts(store.n_items))
         self.best_weights = _copy(model)
         self.ctrl_c = CtrlC()
 

@@ -26,12 +26,12 @@ TABLE = pl.DataFrame(
 )
 
 
-def names(asked: list[str] | None) -> list[str]:
-    return [field.name for field in choose_fields(TABLE, FEATURES, asked)]
+def names(name: list[str] | None) -> list[str]:
+    return [field.name for field in choose_fields(TABLE, FEATURES, name)]
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("name", "found"),
     [
         (None, ["genre", "release_year", "price"]),
         (["price", "genre"], ["price", "genre"]),
@@ -43,13 +43,13 @@ def names(asked: list[str] | None) -> list[str]:
         (["item", "price"], ["item", "price"]),
     ],
 )
-def test_fields_are_found_by_name(asked: list[str] | None, found: list[str]) -> None:
-    assert names(asked) == found
+def test_fields_are_found_by_name(name: list[str] | None, found: list[str]) -> None:
+    assert names(name) == found
 
 
 def test_the_kinds_are_those_of_the_dataset() -> None:
-    asked = [*(feature.name for feature in FEATURES[1:]), ITEM]
-    kinds = [field.kind for field in choose_fields(TABLE, FEATURES, asked)]
+    name = [*(feature.name for feature in FEATURES[1:]), ITEM]
+    kinds = [field.kind for field in choose_fields(TABLE, FEATURES, name)]
     assert kinds == ["multi", "categorical", "numeric", "id"]
 
 
@@ -78,40 +78,42 @@ def test_a_feature_that_tells_nothing_is_refused_by_name_and_else_left_out(
     features = [feature, Feature("kind", "categorical")]
     with pytest.raises(InputError, match=f"{feature.name} tells no item from another.*leave it"):
         choose_fields(IDLE, features, [feature.name])
-    told: list[str] = []
-    assert [field.name for field in choose_fields(IDLE, features, None, told.append)] == ["kind"]
-    assert len(told) == 1
-    assert f"the feature {feature.name} tells no item from another" in told[0]
+    messages: list[str] = []
+    assert [field.name for field in choose_fields(IDLE, features, None, messages.append)] == [
+        "kind"
+    ]
+    assert len(messages) == 1
+    assert f"the feature {feature.name} tells no item from another" in messages[0]
     (only,) = choose_fields(IDLE, [feature], None)
     assert only.kind == "id"
 
 
-def refusal(features: tuple[Feature, ...] | list[Feature], asked: str) -> str:
+def refusal(features: tuple[Feature, ...] | list[Feature], name: str) -> str:
     """One sentence; the table is not looked at before the names are known."""
     with pytest.raises(InputError) as refused:
-        choose_fields(TABLE, features, [asked])
-    told = str(refused.value)
-    assert "\n" not in told
-    return told
+        choose_fields(TABLE, features, [name])
+    message = str(refused.value)
+    assert "\n" not in message
+    return message
 
 
 def test_an_unknown_name_is_refused_with_the_choices() -> None:
-    told = refusal(FEATURES, "director")
-    assert told == (
-        "'director' is no feature of the dataset; choose from genre, release_year, price, item"
+    message = refusal(FEATURES, "director")
+    assert message == (
+        "'director' is not a feature of the dataset; choose from genre, release_year, price, item"
     )
 
 
 def test_an_ambiguous_name_is_refused_with_the_choices() -> None:
     features = [Feature("release_year", "categorical"), Feature("death_year", "categorical")]
-    told = refusal(features, "year")
-    assert told == "'year' fits several features; choose from release_year, death_year, item"
+    message = refusal(features, "year")
+    assert message == "'year' fits several features; choose from release_year, death_year, item"
 
 
 def test_text_is_refused_with_the_choices() -> None:
-    told = refusal(FEATURES, "title")
-    assert told.startswith("title is text")
-    assert told.endswith("choose from genre, release_year, price, item")
+    message = refusal(FEATURES, "title")
+    assert message.startswith("title is text")
+    assert message.endswith("choose from genre, release_year, price, item")
 
 
 def test_text_is_not_mistaken_for_a_feature_that_shares_a_word() -> None:
@@ -121,12 +123,12 @@ def test_text_is_not_mistaken_for_a_feature_that_shares_a_word() -> None:
 
 def test_a_name_is_not_found_by_half_of_its_words() -> None:
     """Who asks for release_country does not want release_year."""
-    assert "is no feature" in refusal(FEATURES, "release_country")
+    assert "is not a feature" in refusal(FEATURES, "release_country")
 
 
-@pytest.mark.parametrize("asked", ["-", "жанр"])
-def test_a_name_without_latin_letters_does_not_fit_everything(asked: str) -> None:
-    assert "is no feature" in refusal([Feature("genre", "multi")], asked)
+@pytest.mark.parametrize("name", ["-", "жанр"])
+def test_a_name_without_latin_letters_does_not_fit_everything(name: str) -> None:
+    assert "is not a feature" in refusal([Feature("genre", "multi")], name)
 
 
 @pytest.mark.parametrize("features", [(), (Feature("title", "text"),)])
@@ -136,7 +138,6 @@ def test_nothing_to_learn_from_leaves_the_id(features: tuple[Feature, ...]) -> N
 
 
 def test_a_dataset_without_features_says_how_to_add_them() -> None:
-    told = refusal((), "genre")
-    assert "no feature 'genre' nor any other" in told
-    assert "linrec prepare" in told
-    assert "--items" in told
+    message = refusal((), "genre")
+    assert "no feature 'genre' nor any other" in message
+    assert "prepare it again with items= set to a file" in message

@@ -19,8 +19,8 @@ from linrec.data.dataset.item_features import (
     BUCKETS,
     FIRST,
     ITEM,
+    MAX_VALUES,
     MISSING,
-    MOST,
     NOTHING,
     UNKNOWN,
     Field,
@@ -107,11 +107,11 @@ def test_numbers_fall_into_buckets_by_rank() -> None:
 
 
 def test_an_item_keeps_no_more_values_than_fit() -> None:
-    tags = [f"t{index:03d}" for index in range(MOST + 10)]
+    tags = [f"t{index:03d}" for index in range(MAX_VALUES + 10)]
     field, table = learned(pl.Series([tags, tags, tags[:2]]), "multi")
     codes = field.codes(table)
-    assert codes.shape == (4, MOST)
-    assert codes[3].tolist() == [FIRST, FIRST + 1] + [NOTHING] * (MOST - 2)
+    assert codes.shape == (4, MAX_VALUES)
+    assert codes[3].tolist() == [FIRST, FIRST + 1] + [NOTHING] * (MAX_VALUES - 2)
 
 
 # --------------------------------------------------------------------- missing is not unknown

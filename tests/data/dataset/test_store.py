@@ -54,6 +54,12 @@ def test_there_and_back(saved: SequenceStore) -> None:
     assert saved.popularity().tolist() == [0, 2, 1, 1, 1]
 
 
+def test_the_repr_is_one_line(saved: SequenceStore) -> None:
+    counts = "users=2, items=4, events=5"
+    assert repr(saved) == f"SequenceStore({counts}, path={str(saved.path)!r})"
+    assert repr(prepare(frame())) == f"SequenceStore({counts}, path=None)"
+
+
 def test_the_fingerprint_is_of_ids_and_sequences_only(saved: SequenceStore) -> None:
     later = frame().with_columns(pl.col("time") + 100)
     assert prepare(frame()).fingerprint == prepare(later).fingerprint == saved.fingerprint
@@ -87,7 +93,7 @@ def test_a_damaged_dataset_is_one_sentence(saved: SequenceStore, name: str, how:
         file.unlink()  # the mapped arrays must not change under us
         file.write_bytes(damaged[how])
     if name == "times.npy" and how == "garbled":
-        SequenceStore.open(saved.path)  # times are no part of the fingerprint
+        SequenceStore.open(saved.path)  # times are not part of the fingerprint
         return
     with pytest.raises(InputError, match="linrec prepare") as caught:
         SequenceStore.open(saved.path)

@@ -1,4 +1,4 @@
-"""A local source of archives that can be told to misbehave."""
+"""A local source of archives that misbehaves on demand."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A download is whole, checked and in its folder; or it is a sentence, and a part to go on with."""
+"""A download is complete, checked and in its folder, or it is a sentence and a part to resume."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import random
@@ -16,6 +15,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from filelock import FileLock
 
 from linrec.data.downloads import archives, fetch
 from linrec.data.downloads.download import MARKER, Downloaded, download
@@ -63,7 +63,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def get(mirror: Mirror, out: Path, toy: Source = TOY, **options: bool) -> Downloaded:
-    return download(toy, out, place=mirror.address, **options)
+    return download(toy, out, from_=mirror.address, **options)
 
 
 def part_of(out: Path) -> Path:
@@ -88,9 +88,9 @@ def refusal(mirror: Mirror, out: Path, toy: Source = TOY) -> str:
 
 
 def test_the_named_files_and_a_record_of_the_archive(mirror: Mirror, out: Path) -> None:
-    told: list[tuple[int, int | None]] = []
+    seen: list[tuple[int, int | None]] = []
     record = download(
-        TOY, out, place=mirror.address, told=lambda done, total: told.append((done, total))
+        TOY, out, from_=mirror.address, progress=lambda done, total: seen.append((done, total))
     )
     assert names(out) == ["README", MARKER, "ratings.dat"]
     assert (out / "ratings.dat").read_bytes() == NOISE
@@ -98,8 +98,8 @@ def test_the_named_files_and_a_record_of_the_archive(mirror: Mirror, out: Path) 
     kept = json.loads((out / MARKER).read_text())
     assert kept["sha256"] == record.sha256 == hashlib.sha256(CONTENT).hexdigest()
     assert (kept["bytes"], kept["md5"], kept["checked"]) == (len(CONTENT), MD5, "known")
-    assert told[0] == (0, len(CONTENT))
-    assert told[-1] == (len(CONTENT), len(CONTENT))
+    assert seen[0] == (0, len(CONTENT))
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
 
 
 @pytest.mark.parametrize("how", ["redirect", "chunked"])
@@ -109,19 +109,19 @@ def test_other_ways_to_serve_it(mirror: Mirror, out: Path, how: str) -> None:
 
 
 def test_from_a_folder(tmp_path: Path, out: Path) -> None:
-    place = tmp_path / "my archives"
-    place.mkdir()
-    (place / "toy.zip").write_bytes(CONTENT)
-    assert download(UNPINNED, out, place=str(place)).checked is None
-    (place / "toy.zip.md5").write_text(f"{MD5}  toy.zip\n")
-    assert download(UNPINNED, out, place=str(place), overwrite=True).checked == "published"
+    folder = tmp_path / "my archives"
+    folder.mkdir()
+    (folder / "toy.zip").write_bytes(CONTENT)
+    assert download(UNPINNED, out, from_=str(folder)).checked is None
+    (folder / "toy.zip.md5").write_text(f"{MD5}  toy.zip\n")
+    assert download(UNPINNED, out, from_=str(folder), overwrite=True).checked == "published"
     with pytest.raises(InputError, match=r"cannot reach .*No such file"):
-        download(TOY, tmp_path / "other", place=str(tmp_path))
+        download(TOY, tmp_path / "other", from_=str(tmp_path))
 
 
 def test_through_a_proxy(mirror: Mirror, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", mirror.address)
-    download(TOY, out, place="http://nowhere.invalid/a")
+    download(TOY, out, from_="http://nowhere.invalid/a")
     assert ("http://nowhere.invalid/a/toy.zip", None) in mirror.asked
 
 
@@ -150,7 +150,7 @@ def test_a_cut_connection_is_gone_on_with(mirror: Mirror, out: Path) -> None:
 
 def test_a_cut_without_a_length_is_noticed_too(mirror: Mirror, out: Path) -> None:
     mirror.chunked, mirror.cut_after = True, HALF
-    assert "run it again to go on" in refusal(mirror, out)
+    assert "run it again to resume" in refusal(mirror, out)
 
 
 @pytest.mark.parametrize("trouble", [{"ranges": False}, {"shifted": True}])
@@ -182,35 +182,38 @@ def test_a_part_of_something_else_is_thrown_away(
 
 
 def test_two_downloads_do_not_share_a_part(mirror: Mirror, out: Path) -> None:
-    with part_of(out).open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert "another download is writing" in refusal(mirror, out)
+    with (
+        FileLock(out.parent / "toy.zip.part.lock"),
+        pytest.raises(InputError, match=r"another download is writing.*another out="),
+    ):
+        get(mirror, out)
+    assert not out.exists()
 
 
 # ------------------------------------------------------------------------------------ what is wrong
 
 
 def test_no_network(out: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot reach 127\.0\.0\.1:9 .*--from"):
-        download(TOY, out.parent / "deep" / "toy", place="http://127.0.0.1:9/")
+    with pytest.raises(InputError, match=r"cannot reach 127\.0\.0\.1:9 .*from="):
+        download(TOY, out.parent / "deep" / "toy", from_="http://127.0.0.1:9/")
     assert names(out.parent) == []
 
 
 def test_no_such_host(out: Path) -> None:
     with pytest.raises(InputError, match=r"cannot reach nowhere\.invalid"):
-        download(TOY, out, place="http://nowhere.invalid")
+        download(TOY, out, from_="http://nowhere.invalid")
 
 
 def test_a_silent_server(mirror: Mirror, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "SILENCE", 0.2)
+    monkeypatch.setattr(fetch, "TIMEOUT", 0.2)
     mirror.stall_after = HALF
-    assert "was silent for 0.2 seconds" in refusal(mirror, out)
+    assert "sent nothing for 0.2 seconds" in refusal(mirror, out)
     assert part_of(out).read_bytes() == CONTENT[:HALF]
     mirror.pause = 0.5
-    assert "was silent for 0.2 seconds" in refusal(mirror, out)
+    assert "sent nothing for 0.2 seconds" in refusal(mirror, out)
 
 
-@pytest.mark.parametrize(("status", "sentence"), [(503, "answered HTTP 503"), (403, "HTTP 403")])
+@pytest.mark.parametrize(("status", "sentence"), [(503, "returned HTTP 503"), (403, "HTTP 403")])
 def test_a_server_that_refuses(mirror: Mirror, out: Path, status: int, sentence: str) -> None:
     mirror.status = status
     assert sentence in refusal(mirror, out)
@@ -222,10 +225,10 @@ def test_a_file_that_is_not_there(mirror: Mirror, out: Path) -> None:
     assert names(out.parent) == []
 
 
-@pytest.mark.parametrize("place", ["ftp://example.org/data", "http://[bad", "http://a b/"])
-def test_addresses_that_are_none(out: Path, place: str) -> None:
+@pytest.mark.parametrize("address", ["ftp://example.org/data", "http://[bad", "http://a b/"])
+def test_addresses_that_are_invalid(out: Path, address: str) -> None:
     with pytest.raises(InputError) as caught:
-        download(TOY, out, place=place)
+        download(TOY, out, from_=address)
     assert "\n" not in str(caught.value)
 
 
@@ -239,7 +242,7 @@ def test_a_wrong_file(mirror: Mirror, out: Path) -> None:
 
 def test_a_published_checksum_that_is_not_the_known_one(mirror: Mirror, out: Path) -> None:
     mirror.files["toy.zip.md5"] = b"MD5 (toy.zip) = " + b"0" * 32
-    assert "is another file now" in refusal(mirror, out)
+    assert "the file has changed" in refusal(mirror, out)
     assert mirror.ranges_of("toy.zip") == []
     assert f"where {'0' * 32} was expected" in refusal(mirror, out, UNPINNED)
 
@@ -318,10 +321,10 @@ def test_a_full_disk_while_it_is_unpacked(
 # ----------------------------------------------------------------------------------- what was there
 
 
-def test_an_old_download_is_kept_unless_told(mirror: Mirror, out: Path) -> None:
+def test_an_old_download_is_kept_unless_overwrite(mirror: Mirror, out: Path) -> None:
     get(mirror, out)
     mirror.asked.clear()
-    with pytest.raises(InputError, match="add --overwrite"):
+    with pytest.raises(InputError, match="add overwrite=True"):
         get(mirror, out)
     assert mirror.asked == []
     (out / "README").write_text("old")
@@ -334,18 +337,18 @@ def test_an_old_download_is_kept_unless_told(mirror: Mirror, out: Path) -> None:
     assert (out / "README").read_text() == "terms"
 
 
-def test_what_is_no_download_is_never_replaced(mirror: Mirror, out: Path) -> None:
+def test_what_is_not_a_download_is_never_replaced(mirror: Mirror, out: Path) -> None:
     out.mkdir()
     (out / "letter.txt").write_text("dear")
     with pytest.raises(InputError, match=f"holds no {MARKER}"):
         get(mirror, out, overwrite=True)
     assert names(out) == ["letter.txt"]
-    for place in (Path(), Path("..")):
-        with pytest.raises(InputError, match="no name for a new folder"):
-            get(mirror, place)
+    for folder in (Path(), Path("..")):
+        with pytest.raises(InputError, match="not a name for a new folder"):
+            get(mirror, folder)
 
 
-def test_a_place_that_cannot_be_written(mirror: Mirror, out: Path) -> None:
+def test_a_folder_that_cannot_be_written(mirror: Mirror, out: Path) -> None:
     out.write_text("a file")
     with pytest.raises(InputError, match="a part of that path is a file"):
         get(mirror, out / "deep")

@@ -121,7 +121,7 @@ def test_what_events_can_come_from() -> None:
 
 def test_an_existing_place_is_refused_before_the_events_are_read(tmp_path: Path) -> None:
     prepare(LOG, tmp_path / "data")
-    with pytest.raises(InputError, match="--overwrite"):
+    with pytest.raises(InputError, match="overwrite=True"):
         prepare(tmp_path / "missing.csv", tmp_path / "data")
     with pytest.raises(InputError, match="does not exist"):
         prepare(tmp_path / "missing.csv", tmp_path / "data", overwrite=True)

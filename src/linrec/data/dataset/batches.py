@@ -11,24 +11,24 @@ import torch
 from linrec.data.dataset.sequences import IntArray, Sequences
 from linrec.types import PAD, SequenceBatch
 
-# batches of similar, not equal, lengths: the jitter lets a sequence meet others from epoch to epoch
-# and costs 3 % of the positions in padding on ML-1M; 0.1 cost 6 to 8 % (docs/log.md)
+# the jitter mixes the batches from epoch to epoch at the cost of 3 % of the positions in padding on
+# ML-1M; 0.1 cost 6 to 8 % (docs/log.md)
 LENGTH_JITTER = 0.04
 
 
 Task = Callable[[Sequences, np.random.Generator], SequenceBatch]
-"""Makes of some rows and the event after each of them what the encoder reads and is asked."""
+"""From some rows, and the event after each, to the encoder's input and targets."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatches:
-    """The batches of one epoch, each built when it is asked for."""
+    """The batches of one epoch, each built on access."""
 
-    inputs: Sequences  # the events before the one that comes next, of which the array has more
+    inputs: Sequences  # without the next event, which follows each row in the array
     rows: list[IntArray]  # of each batch
     task: Task
     n_targets: int
-    seed: int  # of what the task draws
+    seed: int  # of the random numbers of the task
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -52,7 +52,7 @@ def all_position_batches(
 def last_position_batches(
     train: Sequences, *, window: int, tokens: int, rng: np.random.Generator
 ) -> TrainingBatches:
-    """One row a target, its history cut to the last `window` events: the paper's way."""
+    """One row per target, its history cut to the last `window` events, as in the paper."""
     inputs = prefixes(train, window)
     return _batches(inputs, next_at_last, len(inputs), tokens, rng)
 
@@ -62,7 +62,7 @@ def cloze_batches(
 ) -> TrainingBatches:
     """Each row with the event after it, masked, and some of the others too.
 
-    Rows are as long as in other trainings, so the masked event comes on top of `tokens`.
+    Rows are as long as in the other objectives, so the masked event is not counted in `tokens`.
     """
     targets = len(inputs) + int(mask.hidden_among(inputs.lengths).sum())
     return _batches(inputs, mask, targets, tokens, rng)
@@ -83,7 +83,7 @@ def next_at_each(inputs: Sequences, rng: np.random.Generator) -> SequenceBatch:
 
 
 def next_at_last(inputs: Sequences, rng: np.random.Generator) -> SequenceBatch:
-    """The last event alone has a target."""
+    """Only the last event has a target."""
     del rng
     items = inputs.padded()
     targets = np.full(items.shape, PAD)
@@ -93,9 +93,9 @@ def next_at_last(inputs: Sequences, rng: np.random.Generator) -> SequenceBatch:
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """Some events give way to a token that asks which they were; the one that comes next always.
+    """Some events are replaced by a mask token and become targets; the next event always is.
 
-    So every row holds the very question that the model will be asked: what follows this history?
+    So every row contains the task of inference: predict what follows this history.
     """
 
     token: int
@@ -112,7 +112,7 @@ class Masking:
         return _batch(np.where(masked, self.token, items), np.where(masked, items, PAD))
 
     def hidden_among(self, lengths: IntArray) -> IntArray:
-        """How many events of a row are masked beside the one that comes next."""
+        """How many events of a row are masked in addition to the next one."""
         return np.asarray(np.rint(self.ratio * lengths), dtype=np.int64)
 
 
@@ -122,7 +122,7 @@ def _batch(items: IntArray, targets: IntArray) -> SequenceBatch:
 
 
 def prefixes(train: Sequences, window: int) -> Sequences:
-    """One row a target, its history cut to the last `window` events."""
+    """One row per target, its history cut to the last `window` events."""
     targets = np.maximum(train.lengths - 1, 0)
     starts = np.repeat(train.starts, targets)
     ends = starts + _count_up(targets) + 1
@@ -132,11 +132,11 @@ def prefixes(train: Sequences, window: int) -> Sequences:
 def windows(
     train: Sequences, window: int, rng: np.random.Generator, *, cut_all: bool = False
 ) -> Sequences:
-    """Cut each row's inputs into windows; where a long row is cut changes from call to call.
+    """Cut each row's inputs into windows; long rows are cut at other positions in each call.
 
     The first piece of a row longer than `window` has a random size, so that over the epochs every
-    target is met with little and with much context before it. With `cut_all` so has that of every
-    row: where only the event after a piece is asked for, it must not always be the same one.
+    target has short and long contexts. With `cut_all` the first piece of every row has: if only
+    the event after a piece is a target, it must not always be the same one.
     """
     inputs = np.maximum(train.lengths - 1, 0)  # the last event is a target only
     cut = (inputs > 0) if cut_all else (inputs > window)
@@ -152,7 +152,7 @@ def windows(
 
 
 def bucketed(lengths: IntArray, tokens: int, rng: np.random.Generator) -> list[IntArray]:
-    """Rows of similar length together, at most `tokens` padded events a batch, in random order."""
+    """Rows of similar length together, at most `tokens` padded events per batch, shuffled."""
     order = np.argsort(lengths * rng.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(lengths)))
     longest = np.maximum.accumulate(lengths[order])
     batches, begin = [], 0

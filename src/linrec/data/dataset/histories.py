@@ -1,4 +1,4 @@
-"""Whose histories to recommend for: users of a dataset, or given lists of items."""
+"""The histories to recommend for: of users of a dataset, or given as lists of items."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ def of_items(rows: Iterable[Iterable[Any]], catalogue: IdMap) -> Histories:
     lists = [list(row) for row in rows]
     lengths = np.array([len(items) for items in lists], dtype=np.int64)
     flat = [item for items in lists for item in items]
-    found = catalogue.index_of(flat)
-    sequences, skipped = _without_unknown(found, lengths)
+    index = catalogue.index_of(flat)
+    sequences, skipped = _without_unknown(index, lengths)
     return Histories(pl.Series("user", np.arange(len(lists))), sequences, skipped)
 
 
 def of_users(
     users: Sequence[Any] | pl.Series | None, store: SequenceStore, catalogue: IdMap
 ) -> Histories:
-    """Users of a dataset by their own ids (None: all of them), in the order asked for.
+    """Users of a dataset by their own ids (None: all of them), in the given order.
 
-    The dataset may be a newer one than the model was trained on: items are matched by id. A user
-    it does not have gets an empty history, but if it has none of them something is wrong.
+    The dataset may be newer than the one the model was trained on: items are matched by id. An
+    unknown user gets an empty history, but if all users are unknown it is an error.
     """
     rows = np.arange(store.n_users) if users is None else store.users.index_of(users)
     known = rows >= 0
     if users is not None and len(rows) and not known.any():
         raise InputError(
             f"user {users[0]!r} is not in the dataset"
-            + (f", nor is any other of the {len(rows):,} asked for" if len(rows) > 1 else "")
+            + (f", nor is any other of the {len(rows):,} given" if len(rows) > 1 else "")
             + "; check the id, or give the events themselves as a history"
         )
     names = store.users.ids if users is None else _names(users, rows, store.users)
@@ -68,18 +68,18 @@ def of_users(
 
 
 def _names(users: Sequence[Any] | pl.Series, rows: IntArray, ids: IdMap) -> pl.Series:
-    """The dataset's own ids where they can be: a command line has only strings to ask with."""
+    """The ids in the dataset's type where possible, because a command line has only strings."""
     if (rows >= 0).all():
         return ids.ids_of(rows).alias("user")
-    asked = pl.Series("user", [str(user) for user in users])
-    alike = asked.cast(ids.ids.dtype, strict=False)
-    return asked if alike.has_nulls() else alike
+    text = pl.Series("user", [str(user) for user in users])
+    typed = text.cast(ids.ids.dtype, strict=False)
+    return text if typed.has_nulls() else typed
 
 
-def _without_unknown(found: IntArray, lengths: IntArray) -> tuple[Sequences, int]:
-    """Rows laid end to end, less the items that were not found."""
-    known = found > PAD
+def _without_unknown(index: IntArray, lengths: IntArray) -> tuple[Sequences, int]:
+    """Rows end to end, without the unknown items."""
+    known = index > PAD
     owner = np.repeat(np.arange(len(lengths)), lengths)
     left = np.bincount(owner[known], minlength=len(lengths)).astype(np.int64)
     ends = np.cumsum(left)
-    return Sequences(found[known].astype(np.int32), ends - left, ends), int((~known).sum())
+    return Sequences(index[known].astype(np.int32), ends - left, ends), int((~known).sum())

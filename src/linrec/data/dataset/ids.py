@@ -1,4 +1,4 @@
-"""The caller's own ids and the indices that stand for them."""
+"""The caller's own ids and their indices."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ class IdMap:
     def index_of(self, ids: Sequence[Any] | NDArray[Any] | pl.Series) -> NDArray[np.int64]:
         """The index of each id, -1 where it is unknown.
 
-        "1" finds 1 and 1 finds "1", because a command line has only strings to offer.
+        "1" matches 1 and 1 matches "1", because a command line has only strings.
         """
-        asked = _alike(ids, self.ids.dtype)
-        if not len(self.ids) or not len(asked):
-            return np.full(len(asked), UNKNOWN, np.int64)
-        ordered, places = self._sorted
-        filled = asked.fill_null(ordered[0])
+        wanted = _in_type(ids, self.ids.dtype)
+        if not len(self.ids) or not len(wanted):
+            return np.full(len(wanted), UNKNOWN, np.int64)
+        ordered, positions = self._sorted
+        filled = wanted.fill_null(ordered[0])
         at = np.minimum(np.asarray(ordered.search_sorted(filled)), len(ordered) - 1)
-        found = (ordered.gather(at) == filled) & asked.is_not_null()
-        return np.where(found.to_numpy(), places[at] + self.first, UNKNOWN).astype(np.int64)
+        known = (ordered.gather(at) == filled) & wanted.is_not_null()
+        return np.where(known.to_numpy(), positions[at] + self.first, UNKNOWN).astype(np.int64)
 
     def ids_of(self, indices: NDArray[Any] | Sequence[int]) -> pl.Series:
-        """The ids behind indices that this map has handed out."""
-        places = np.asarray(indices, dtype=np.int64) - self.first
-        if len(places) and (places.min() < 0 or places.max() >= len(self.ids)):
+        """The ids of indices from `index_of`."""
+        positions = np.asarray(indices, dtype=np.int64) - self.first
+        if len(positions) and (positions.min() < 0 or positions.max() >= len(self.ids)):
             last = self.first + len(self.ids) - 1
             raise InputError(
-                f"an index is outside {self.first} to {last}, the ones that have an id"
+                f"an index is outside {self.first} to {last}, the range of this id map"
             )
-        return self.ids.gather(places)
+        return self.ids.gather(positions)
 
     @cached_property
     def _sorted(self) -> tuple[pl.Series, NDArray[np.int64]]:
@@ -56,23 +56,23 @@ class IdMap:
         return self.ids.gather(order), order.to_numpy().astype(np.int64)
 
 
-def _alike(ids: Sequence[Any] | NDArray[Any] | pl.Series, kind: pl.DataType) -> pl.Series:
-    """Bring what was asked for to the type of the map; what cannot be brought becomes null."""
+def _in_type(ids: Sequence[Any] | NDArray[Any] | pl.Series, kind: pl.DataType) -> pl.Series:
+    """Ids cast to the type of the map; what cannot be cast becomes null."""
     if isinstance(ids, str | bytes):
         raise InputError(f"ids must come as a list, not as the single value {ids!r}")
     if isinstance(ids, pl.Series):
-        asked = ids
+        wanted = ids
     else:
         values = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
         same = all(type(value) is int for value in values)
-        asked = pl.Series(values, dtype=pl.Int64) if same else pl.Series(map(_text, values))
-    if asked.dtype.is_nested() or asked.dtype == pl.Null:
-        return pl.Series([None] * len(asked), dtype=kind)
-    if asked.dtype.is_float():
-        whole = asked.is_finite() & (asked == asked.floor())
-        asked = asked.set(~whole, None)
-        asked = asked.cast(pl.Int64, strict=False)
-    return asked.cast(kind, strict=False)
+        wanted = pl.Series(values, dtype=pl.Int64) if same else pl.Series(map(_text, values))
+    if wanted.dtype.is_nested() or wanted.dtype == pl.Null:
+        return pl.Series([None] * len(wanted), dtype=kind)
+    if wanted.dtype.is_float():
+        whole = wanted.is_finite() & (wanted == wanted.floor())
+        wanted = wanted.set(~whole, None)
+        wanted = wanted.cast(pl.Int64, strict=False)
+    return wanted.cast(kind, strict=False)
 
 
 def _text(value: object) -> str | None:

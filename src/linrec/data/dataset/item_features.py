@@ -1,7 +1,7 @@
 """Features of items as small integers, in the vocabulary of one training.
 
-Each item has one code a field, or several in a field that takes several. The vocabulary is made
-once, from the items a model is trained on, and kept with the model.
+Each item has one code per field, or several in a multi-valued one. The vocabulary is built once,
+from the items a model is trained on, and stored with the model.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict
 
 from linrec.data.dataset.store import Feature
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
 ITEM = "item"
 """The field that every item table has: the item's own id."""
 
 # codes with a meaning in every field; values come after them
 NOTHING, MISSING, UNKNOWN, FIRST = 0, 1, 2, 3
-# a number is read as the twentieth of the items that it falls into
+# a number becomes the index of its quantile bucket
 BUCKETS = 20
-# what only one item has tells no more than the item's own id; it serves to learn "unknown" from
-FEWEST = 2
-# of an item's values in one field; codes are a matrix as wide as the most of them
-MOST = 64
+# a value of one item only adds nothing to the item's id; it serves to learn "unknown"
+MIN_ITEMS = 2
+# per item and field, because the width of the code matrix is the maximum over all items
+MAX_VALUES = 64
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Field:
         return FIRST + (len(self.bounds) + 1 if self.kind == "numeric" else len(self.values))
 
     def codes(self, table: pl.DataFrame) -> NDArray[np.int32]:
-        """[items + 1, values], one row an index of the catalogue, row PAD first."""
+        """[items + 1, values], one row per index of the catalogue, row PAD first."""
         if self.kind == "id":
             rows = np.arange(FIRST, FIRST + len(table))[:, None]
         elif self.kind == "numeric":
@@ -63,48 +63,48 @@ class Field:
 
     def _buckets(self, numbers: pl.Series) -> NDArray[np.int64]:
         values = numbers.cast(pl.Float64).fill_null(np.nan).to_numpy()
-        found = FIRST + np.searchsorted(np.array(self.bounds), values, side="right")
-        return np.where(np.isnan(values), MISSING, found)
+        codes = FIRST + np.searchsorted(np.array(self.bounds), values, side="right")
+        return np.where(np.isnan(values), MISSING, codes)
 
     def _categories(self, column: pl.Series) -> NDArray[np.int64]:
         codes = pl.int_range(FIRST, FIRST + len(self.values), eager=True)
         known = pl.DataFrame({"value": pl.Series(self.values, dtype=pl.String), "code": codes})
-        found = (
+        matches = (
             _values(column)
             .join(known, on="value", how="left")
             .select("row", pl.col("code").fill_null(UNKNOWN))
             .unique()
             .sort("row", "code")
-            .with_columns(place=pl.int_range(pl.len()).over("row"))
-            .filter(pl.col("place") < MOST)
+            .with_columns(position=pl.int_range(pl.len()).over("row"))
+            .filter(pl.col("position") < MAX_VALUES)
         )
-        widest = 1 + (0 if found.is_empty() else int(found["place"].max()))  # type: ignore[arg-type]
+        widest = 1 + (0 if matches.is_empty() else int(matches["position"].max()))  # type: ignore[arg-type]
         rows = np.full((len(column), widest), NOTHING, dtype=np.int64)
         rows[:, 0] = MISSING
-        rows[found["row"], found["place"]] = found["code"]
+        rows[matches["row"], matches["position"]] = matches["code"]
         return rows
 
 
 @dataclass(frozen=True, eq=False)
 class ItemFeatures:
-    """What a backbone is told about its items: how many, and their features as codes."""
+    """What a backbone knows about its items: how many, and their features as codes."""
 
     n_items: int
     fields: tuple[Field, ...] = ()
     codes: tuple[NDArray[np.int32], ...] = ()  # of each field, [n_items + 1, values]
 
     def same_as(self, other: ItemFeatures) -> bool:
-        alike = (self.n_items, self.fields) == (other.n_items, other.fields)
-        return alike and all(map(np.array_equal, self.codes, other.codes))
+        equal = (self.n_items, self.fields) == (other.n_items, other.fields)
+        return equal and all(map(np.array_equal, self.codes, other.codes))
 
     @classmethod
     def of(cls, table: pl.DataFrame, fields: Sequence[Field]) -> ItemFeatures:
-        """table: one row an item, in index order."""
+        """table: one row per item, in index order."""
         return cls(len(table), tuple(fields), tuple(field.codes(table) for field in fields))
 
     @classmethod
     def ids(cls, n_items: int) -> ItemFeatures:
-        """Of items of which nothing but their id is known."""
+        """For items without features: the id is the only field."""
         field = Field(ITEM, "id", items=n_items)
         return cls.of(pl.DataFrame({ITEM: np.arange(n_items)}), [field])
 
@@ -113,58 +113,60 @@ def choose_fields(
     table: pl.DataFrame,
     features: Sequence[Feature],
     names: Sequence[str] | None,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> tuple[Field, ...]:
-    """The fields of that name with their vocabularies; None takes all that can be learned from.
+    """The fields of these names with their vocabularies; None takes all that are of use.
 
-    Where there is nothing to learn from, the item's own id is the one field. `say` is told what
-    was left out.
+    If there are none, the item's own id is the only field. `log` gets a message for each feature
+    that is left out.
     """
     usable = [feature for feature in features if feature.kind != "text"]
     if names is None:
         fields = [learn_field(table, feature) for feature in usable]
-        idle = [field for field in fields if _tells_nothing(field, table)]
-        for field in idle:
-            if say is not None:
-                say(f"the feature {field.name} {NO_DIFFERENCE}: left out")
-        return tuple(field for field in fields if field not in idle) or (learn_field(table, None),)
+        constant = [field for field in fields if _is_constant(field, table)]
+        for field in constant:
+            if log is not None:
+                log(f"the feature {field.name} {NO_DIFFERENCE}: left out")
+        return tuple(field for field in fields if field not in constant) or (
+            learn_field(table, None),
+        )
     chosen = dict.fromkeys(_named(name, features, usable) for name in names)
     fields = [learn_field(table, feature) for feature in chosen]
     for field in fields:
-        if _tells_nothing(field, table):
+        if _is_constant(field, table):
             raise InputError(f"the feature {field.name} {NO_DIFFERENCE}; leave it out")
     return tuple(fields)
 
 
 NO_DIFFERENCE = (
-    "tells no item from another (a category counts if two items share it; `linrec prepare "
-    "--feature NAME=numeric` makes numbers of codes)"
+    "tells no item from another (a category counts if two items share it; prepare it with the kind "
+    "numeric if it holds numbers)"
 )
 
 
-def _tells_nothing(field: Field, table: pl.DataFrame) -> bool:
+def _is_constant(field: Field, table: pl.DataFrame) -> bool:
     codes = field.codes(table)[1:]
     return field.kind != "id" and not (codes != codes[:1]).any()
 
 
 def _named(name: str, features: Sequence[Feature], usable: Sequence[Feature]) -> Feature | None:
-    """The feature of that name, else the only one that has it for a word: year, release_year."""
+    """The feature of that name, else the only one with that word: year for release_year."""
     if name == ITEM:
         return None
     known = ", ".join([*(feature.name for feature in usable), ITEM])
     exact = [feature for feature in features if feature.name == name]
     if exact and exact[0] not in usable:
         raise InputError(f"{name} is text, which no backbone reads; choose from {known}")
-    alike = exact or [feature for feature in usable if _words(name) <= _words(feature.name)]
-    if len(alike) == 1:
-        return alike[0]
+    matches = exact or [feature for feature in usable if _words(name) <= _words(feature.name)]
+    if len(matches) == 1:
+        return matches[0]
     if not usable:
         raise InputError(
-            f"the dataset has no feature {name!r} nor any other; add some with "
-            "`linrec prepare EVENTS --items FILE --out DATA`, or leave --features out"
+            f"the dataset has no feature {name!r} nor any other; prepare it again with "
+            f"{argument('items')} set to a file of items, or leave {argument('features')} out"
         )
-    trouble = "fits several features" if alike else "is no feature of the dataset"
-    raise InputError(f"{name!r} {trouble}; choose from {known}")
+    reason = "fits several features" if matches else "is not a feature of the dataset"
+    raise InputError(f"{name!r} {reason}; choose from {known}")
 
 
 def _words(name: str) -> set[str]:
@@ -179,9 +181,9 @@ def learn_field(table: pl.DataFrame, feature: Feature | None) -> Field:
     if feature.kind == "numeric":
         return Field(feature.name, "numeric", bounds=_bounds(column))
     counts = _values(column).unique().group_by("value").len()
-    often = counts.filter(pl.col("len") >= FEWEST)["value"]
+    shared = counts.filter(pl.col("len") >= MIN_ITEMS)["value"]
     kind: Literal["categorical", "multi"] = "multi" if feature.kind == "multi" else "categorical"
-    return Field(feature.name, kind, values=tuple(often.sort()))
+    return Field(feature.name, kind, values=tuple(shared.sort()))
 
 
 def _bounds(numbers: pl.Series) -> tuple[float, ...]:
@@ -194,7 +196,7 @@ def _bounds(numbers: pl.Series) -> tuple[float, ...]:
 
 
 def _values(column: pl.Series) -> pl.DataFrame:
-    """row, value: what each item has, nothing where the source has none."""
+    """row, value: one row per value of an item; items without values have none."""
     texts = column if isinstance(column.dtype, pl.List) else column.cast(pl.String)
     frame = pl.DataFrame({"row": np.arange(len(column)), "value": texts})
     if isinstance(column.dtype, pl.List):

@@ -1,8 +1,10 @@
-"""Stretches of the flat item array: views that cost two integers each, padded only when batched."""
+"""Rows of one flat item array: views of two integers each, padded only when batched."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +12,8 @@ from numpy.typing import NDArray
 from linrec.types import PAD
 
 IntArray = NDArray[np.int64]
+
+CHUNK_EVENTS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +54,32 @@ class Sequences:
 
     def padded(self) -> IntArray:
         """All rows as one array [rows, longest], PAD after each row's end."""
-        places = np.arange(max(int(self.lengths.max(initial=0)), 1))
-        where = self.starts[:, None] + places
-        inside = places < self.lengths[:, None]
-        rows = np.full(where.shape, PAD, dtype=np.int64)
-        rows[inside] = self.items[where[inside]]
+        positions = np.arange(max(int(self.lengths.max(initial=0)), 1))
+        index = self.starts[:, None] + positions
+        inside = positions < self.lengths[:, None]
+        rows = np.full(index.shape, PAD, dtype=np.int64)
+        rows[inside] = self.items[index[inside]]
         return rows
+
+    def chunks(self, events: int | None = None) -> Iterator[Sequences]:
+        """Some rows at a time, about `events` events each, to bound the memory of a copy."""
+        chunk = np.cumsum(self.lengths) // (events or CHUNK_EVENTS)
+        starts = np.flatnonzero(np.diff(chunk, prepend=-1))
+        for start, stop in pairwise([*starts, len(self)]):
+            yield self.take(slice(int(start), int(stop)))
+
+    def item_counts(self, n_items: int) -> IntArray:
+        """How often each item occurs in these rows, [n_items + 1]; PAD, index 0, does not."""
+        counts = np.zeros(n_items + 1, np.int64)
+        for some in self.chunks():
+            counts += np.bincount(events_of(some)[1], minlength=n_items + 1)
+        return counts
+
+
+def events_of(sequences: Sequences) -> tuple[IntArray, IntArray]:
+    """Every event of every row, end to end: its row and its item, [events] each."""
+    lengths = sequences.lengths
+    rows = np.repeat(np.arange(len(sequences), dtype=np.int64), lengths)
+    before = np.cumsum(lengths) - lengths  # events of earlier rows
+    index = np.arange(len(rows), dtype=np.int64) + (sequences.starts - before)[rows]
+    return rows, sequences.items[index].astype(np.int64)

@@ -1,4 +1,4 @@
-"""Leave-one-out by time: the last event tests, the one before validates, the rest trains."""
+"""Leave-one-out by time: the last event is for test, the one before it for validation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVENTS_TO_SPLIT = 3
 
 @dataclass(frozen=True, slots=True)
 class Holdout:
-    """One held-out event a user, with everything that came before it."""
+    """One held-out event per user, with everything that came before it."""
 
     users: IntArray  # [rows], index into the store's users
     histories: Sequences  # all events before the target
@@ -30,17 +30,9 @@ class Holdout:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    train: Sequences  # one row a user; users too short to hold anything out train on all they have
+    train: Sequences  # one row per user; a user too short to hold anything out trains on all events
     valid: Holdout
     test: Holdout
-
-    def popularity(self, n_items: int) -> IntArray:
-        """How often each item occurs in `train`, [n_items + 1]; index 0, which is PAD, does not."""
-        # all that there is less what is held out: the rows are never laid out flat
-        counts = np.bincount(self.train.items, minlength=n_items + 1)
-        for held_out in (self.valid, self.test):
-            counts -= np.bincount(held_out.targets, minlength=n_items + 1)
-        return counts.astype(np.int64)
 
     def part(self, name: Part) -> Holdout:
         return self.valid if name == "valid" else self.test
@@ -51,8 +43,8 @@ def leave_one_out(sequences: Sequences) -> Split:
     long_enough = sequences.lengths >= EVENTS_TO_SPLIT
     if not long_enough.any():
         raise InputError(
-            f"no user has {EVENTS_TO_SPLIT} events, the fewest from which one can validate and one "
-            "test; give a longer log or loosen the filters of `linrec prepare`"
+            f"no user has {EVENTS_TO_SPLIT} events, the minimum to validate and test on one each; "
+            "give a longer log or loosen the filters of `linrec prepare`"
         )
     train = Sequences(
         sequences.items, sequences.starts, sequences.ends - np.where(long_enough, 2, 0)
@@ -63,9 +55,9 @@ def leave_one_out(sequences: Sequences) -> Split:
 
 
 def _hold_out(sequences: Sequences, users: IntArray, from_end: int) -> Holdout:
-    at = sequences.ends - from_end
+    target = sequences.ends - from_end
     return Holdout(
         users,
-        Sequences(sequences.items, sequences.starts, at),
-        sequences.items[at].astype(np.int64),
+        Sequences(sequences.items, sequences.starts, target),
+        sequences.items[target].astype(np.int64),
     )

@@ -35,7 +35,7 @@ FeatureKind = Literal["categorical", "multi", "numeric", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A column of the item table and how it is to be understood."""
+    """A column of the item table and its kind."""
 
     name: str
     kind: FeatureKind
@@ -57,19 +57,23 @@ class _DatasetFile(_Strict):
     summary: Summary
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SequenceStore:
-    """Users laid end to end, each oldest event first."""
+    """Every user's events, oldest first, the users end to end."""
 
     items: NDArray[np.int32]  # [events], indices from 1
     offsets: NDArray[np.int64]  # [users + 1]
     times: NDArray[np.float64]  # [events]
     users: IdMap
     catalogue: IdMap
-    item_table: pl.DataFrame  # one row an item in index order: "item", then the features
+    item_table: pl.DataFrame  # one row per item in index order: "item", then the features
     features: tuple[Feature, ...]
     summary: dict[str, Any]
-    path: Path | None = None  # None while only in memory
+    path: Path | None = None  # None if only in memory
+
+    def __repr__(self) -> str:
+        counts = f"users={self.n_users:,}, items={self.n_items:,}, events={self.n_events:,}"
+        return f"SequenceStore({counts}, path={None if self.path is None else str(self.path)!r})"
 
     @property
     def n_users(self) -> int:
@@ -85,7 +89,7 @@ class SequenceStore:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What tells two datasets apart: ids, items and offsets, not times and not the place."""
+        """A hash of ids, items and offsets, but not of the times or the path."""
         digest = hashlib.sha256()
         for ids in (self.users.ids, self.catalogue.ids):
             text = ids.cast(pl.String)
@@ -99,8 +103,8 @@ class SequenceStore:
         return Sequences(self.items, self.offsets[:-1], self.offsets[1:])
 
     def popularity(self) -> NDArray[np.int64]:
-        """Events of each item, [n_items + 1]; index 0, which is PAD, has none."""
-        return np.bincount(self.items, minlength=self.n_items + 1).astype(np.int64)
+        """`Sequences.item_counts` of the whole store, [n_items + 1]."""
+        return self.sequences().item_counts(self.n_items)
 
     def write(self, path: Path, *, overwrite: bool = False) -> SequenceStore:
         """Write the folder in one step and return the store opened from it."""
@@ -123,7 +127,7 @@ class SequenceStore:
 
     @classmethod
     def open(cls, path: Path) -> SequenceStore:
-        """Map a folder that `write` made; the whole of it is checked against its fingerprint."""
+        """Memory-map a folder that `write` made, once its fingerprint is checked."""
         path = Path(path)
         described = _read_description(path)
         missing = [name for name in CONTENTS if not (path / name).is_file()]
@@ -156,7 +160,7 @@ def _read_description(path: Path) -> _DatasetFile:
         )
     with reading(f"{path / DATASET_MARKER}", AGAIN):
         content = json.loads((path / DATASET_MARKER).read_text(encoding="utf-8"))
-    # another version explains every other difference, so it is looked at first
+    # checked first, because another version explains every other difference
     version = content.get("format_version") if isinstance(content, dict) else None
     if isinstance(version, int) and version != FORMAT_VERSION:
         raise InputError(
@@ -167,16 +171,16 @@ def _read_description(path: Path) -> _DatasetFile:
         return _DatasetFile.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "its content"
+        field = ".".join(map(str, first["loc"])) or "its content"
         raise InputError(
-            f"{path / DATASET_MARKER} is damaged ({place}: {first['msg']}); {AGAIN}"
+            f"{path / DATASET_MARKER} is damaged ({field}: {first['msg']}); {AGAIN}"
         ) from error
 
 
 def _map(path: Path, kind: type[np.generic]) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # a damaged header surfaces as whatever its parser stumbles over
+    except Exception as error:  # a damaged header may raise anything
         raise ValueError(f"{path.name} is not a whole array") from error
     if array.dtype != kind or array.ndim != 1:
         raise ValueError(f"{path.name} holds {array.dtype} of shape {array.shape}")

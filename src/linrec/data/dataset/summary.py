@@ -1,6 +1,6 @@
-"""What is said about a dataset: the paper's Table 1, lengths, ties, and what one should know.
+"""The statistics of a dataset: the paper's Table 1, lengths, ties and notes.
 
-It is written into dataset.json and read back, so unknown fields are errors.
+They are stored in dataset.json and read back, so unknown fields are errors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-TIES_WORTH_SAYING = 0.01
+TIES_WORTH_NOTING = 0.01
 
 
 class _Strict(BaseModel):
@@ -20,7 +20,7 @@ class _Strict(BaseModel):
 
 
 class Lengths(_Strict):
-    """Events a user."""
+    """Events per user."""
 
     mean: float
     median: float
@@ -37,7 +37,7 @@ class TimeRange(_Strict):
 
 
 class Source(_Strict):
-    """Where the events came from and what was done to them before they became sequences."""
+    """Where the events came from, and the columns and filters that were applied."""
 
     name: str
     format: str = "frame"
@@ -45,7 +45,7 @@ class Source(_Strict):
     columns_guessed: list[str] = Field(default_factory=list)
     events_read: int = 0
     filters: dict[str, Any] = Field(default_factory=dict)
-    removed: dict[str, int] = Field(default_factory=dict)  # filter -> events it took away
+    removed: dict[str, int] = Field(default_factory=dict)  # filter -> events it removed
     items_file: str | None = None
 
 
@@ -65,7 +65,7 @@ class Summary(_Strict):
 
 
 def lengths_of(offsets: NDArray[np.int64]) -> Lengths:
-    """Quantiles are lengths that occur, the higher one where two would do."""
+    """Quantiles are lengths that occur: the higher of two neighbours."""
     lengths = np.diff(offsets)
     points = np.quantile(lengths, QUANTILES, method="higher").astype(float)
     quantiles = {f"{q:g}": float(point) for q, point in zip(QUANTILES, points, strict=True)}
@@ -86,7 +86,7 @@ def sparsity(users: int, items: int, events: int) -> float:
 
 
 def tied_share(times: NDArray[np.float64], offsets: NDArray[np.int64]) -> float:
-    """Of all pairs of neighbouring events of one user, the share with equal times."""
+    """The share of equal times among neighbouring events of one user."""
     same_user = np.ones(max(len(times) - 1, 0), dtype=bool)
     same_user[offsets[1:-1] - 1] = False
     pairs = int(same_user.sum())
@@ -95,9 +95,9 @@ def tied_share(times: NDArray[np.float64], offsets: NDArray[np.int64]) -> float:
 
 
 def notes_on(summary: Summary) -> list[str]:
-    """What about these events may surprise whoever trains on them."""
+    """What one should know before training on these events."""
     notes = []
-    if summary.tied_share > TIES_WORTH_SAYING:
+    if summary.tied_share > TIES_WORTH_NOTING:
         notes.append(
             f"{summary.tied_share:.1%} of neighbouring events have equal times and keep the "
             "file's order: what comes next is only as true as that order."
@@ -105,11 +105,11 @@ def notes_on(summary: Summary) -> list[str]:
     if summary.exact_duplicates:
         notes.append(
             f"{summary.exact_duplicates:,} events repeat user, item and time of an earlier one and "
-            "were kept, for a repeat may be real; --drop-duplicates removes them."
+            "were kept, because a repeat may be real; the filter drop_duplicates removes them."
         )
     if summary.one_event_users:
         notes.append(
             f"{summary.one_event_users:,} users have a single event: they count in the "
-            "statistics, but from one event nothing can be learned or tested."
+            "statistics, but one event can neither be learned from nor tested."
         )
     return notes

@@ -1,4 +1,4 @@
-"""Downloaded archives: whether they are whole, and what is taken out of them."""
+"""Downloaded archives: integrity checks and extraction."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from linrec.types import InputError
 
-# ValueError: offsets and names that make no sense; RuntimeError: encrypted, or packed in a way that
-# zipfile does not know
+# ValueError: invalid offsets and names; RuntimeError: encryption or compression that zipfile lacks
 _BROKEN = (BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, ValueError, RuntimeError)
 _CHUNK = 1 << 20
 
 
 def damage(archive: Path, name: str) -> str | None:
-    """What is wrong with an archive, by the checksums it carries inside; None if nothing."""
+    """What is wrong with an archive, by the checksums inside it; None if nothing."""
     try:
         if name.endswith(".zip"):
             with ZipFile(archive) as file:
@@ -33,17 +32,17 @@ def damage(archive: Path, name: str) -> str | None:
 
 
 def unpack(archive: Path, name: str, files: Sequence[str], folder: Path) -> None:
-    """Put `files` into `folder`; what is no zip is one file and stays as it is."""
+    """Put `files` into `folder`; an archive that is not a zip is one file and is copied."""
     if not name.endswith(".zip"):
         shutil.copyfile(archive, folder / name)
         return
     try:
         with ZipFile(archive) as file:
-            found = _members(file, name)
+            members = _members(file, name)
             for wanted in files:
-                if wanted not in found:
+                if wanted not in members:
                     raise InputError(f"{name} holds no {wanted}, so it is not the official archive")
-                with file.open(found[wanted]) as inside, (folder / wanted).open("wb") as outside:
+                with file.open(members[wanted]) as inside, (folder / wanted).open("wb") as outside:
                     shutil.copyfileobj(inside, outside)
     except InputError:
         raise
@@ -54,10 +53,10 @@ def unpack(archive: Path, name: str, files: Sequence[str], folder: Path) -> None
 def _members(file: ZipFile, name: str) -> dict[str, ZipInfo]:
     """The files by their own names, at the top or in the one folder there.
 
-    Only names that we know are written, so none could lead astray; but an archive that tries is
-    not what it says it is.
+    Only known names are written, so a path out of the folder does no harm, but an archive with one
+    is not the official one.
     """
-    found: dict[str, ZipInfo] = {}
+    members: dict[str, ZipInfo] = {}
     for member in file.infolist():
         path, windows = PurePosixPath(member.filename), PureWindowsPath(member.filename)
         if path.is_absolute() or windows.drive or ".." in (*path.parts, *windows.parts):
@@ -66,5 +65,5 @@ def _members(file: ZipFile, name: str) -> dict[str, ZipInfo]:
                 "the official archive and was not unpacked"
             )
         if not member.is_dir() and len(path.parts) <= 2:
-            found[path.name] = member
-    return found
+            members[path.name] = member
+    return members

@@ -20,7 +20,7 @@ SCHEMES = ("http", "https", "file")
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One dataset: where it is, what it demands and what comes after it."""
+    """One dataset: its address, its licence and the command that prepares it."""
 
     name: str
     what: str
@@ -36,20 +36,20 @@ class Source:
     def archive(self) -> str:
         return self.address.rpartition("/")[2]
 
-    def address_at(self, place: str | None) -> str:
+    def address_at(self, mirror: str | None) -> str:
         """The official address, or that of the same archive at a mirror or in a folder."""
-        if place is None:
+        if mirror is None:
             return self.address
-        base = place if "://" in place else Path(place).absolute().as_uri()
+        base = mirror if "://" in mirror else Path(mirror).absolute().as_uri()
         if base.partition("://")[0].lower() not in SCHEMES:
             raise InputError(
-                f"cannot download from {place!r}; give an address that begins with http:// or "
+                f"cannot download from {mirror!r}; give an address that begins with http:// or "
                 "https://, or a folder"
             )
         return f"{base.rstrip('/')}/{self.archive}"
 
     def next_command(self, folder: Path) -> str:
-        """What to type once the files are in `folder`."""
+        """The command to run once the files are in `folder`."""
         return self.prepare.format(folder=shlex.quote(str(folder)))
 
 

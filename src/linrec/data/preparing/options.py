@@ -116,7 +116,8 @@ def moment(value: Moment | None, name: str) -> float | None:
         return float(times(Column(pl.Series(name, [value]), "time", name))[0])
     except (InputError, TypeError, ValueError, OverflowError) as error:
         raise InputError(
-            f"{argument(name, repr(value))} is not a time; use a number or an ISO date such as 2024-05-31"
+            f"{argument(name, repr(value))} is not a time; use a number or an ISO date such as "
+            "2024-05-31"
         ) from error
 
 
