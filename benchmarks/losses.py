@@ -31,7 +31,7 @@ from benchmarks.measuring import (
 )
 from benchmarks.memory import peak_mb
 from benchmarks.results import OUT_FOLDER, PAGE, between, where
-from linrec.losses import LOSSES, Candidates, Loss
+from linrec.losses import LOSSES, ItemVectors, Loss
 
 WINDOW = 200
 OUT = OUT_FOLDER / "losses.json"
@@ -47,8 +47,8 @@ PLAIN_SCORES = 2**28  # 1 GB of scores, and three times that while they are used
 
 
 class Plain(Loss):
-    def __call__(self, hidden: Tensor, targets: Tensor, candidates: Candidates) -> Tensor:
-        return F.cross_entropy(hidden @ candidates.vectors[1:].T, targets - 1)
+    def __call__(self, hidden: Tensor, targets: Tensor, items: ItemVectors) -> Tensor:
+        return F.cross_entropy(hidden @ items.all().vectors[1:].T, targets - 1)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from linrec.backbones import ModelConfig, build
 from linrec.data.dataset.batches import all_position_batches
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.sequences import Sequences
-from linrec.runs.config import RunConfig, TrainingConfig
+from linrec.runs.config import parse
 from linrec.training.step import Step
 
 ITEMS = 3_416  # the catalogue of ML-1M
@@ -38,7 +39,8 @@ def training_step(
 ) -> Callable[[], None]:
     """A step of the real loop on whole windows of random items, as many targets at any window."""
     torch.manual_seed(0)
-    config = RunConfig(model=model, training=TrainingConfig(device="cpu", **training)).completed()
+    content = {"model": asdict(model), "training": {"device": "cpu", **training}}
+    config = parse(content)
     rng = np.random.default_rng(0)
     step = Step(
         build(config.model, ItemFeatures.ids(n_items)), config, np.ones(n_items + 1, np.int64)

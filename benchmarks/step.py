@@ -26,7 +26,7 @@ from benchmarks.measuring import ITEMS, arguments, training_step, write
 from benchmarks.parts import shares
 from benchmarks.results import OUT_FOLDER, PAGE, between, where
 from benchmarks.run import in_turns
-from linrec.losses import LOSSES, Candidates, Loss
+from linrec.losses import LOSSES, ItemVectors, Loss
 
 WINDOW = 200
 OUT = OUT_FOLDER / "step.json"
@@ -35,10 +35,10 @@ OUT = OUT_FOLDER / "step.json"
 class TorchChunks(Loss):
     """The whole softmax by torch's own chunks."""
 
-    def __call__(self, hidden: Tensor, targets: Tensor, candidates: Candidates) -> Tensor:
+    def __call__(self, hidden: Tensor, targets: Tensor, items: ItemVectors) -> Tensor:
         options = torch.nn.LinearCrossEntropyOptions()
-        items = candidates.vectors[1:]
-        loss: Tensor = F.linear_cross_entropy(hidden, items, targets - 1, options=options)
+        vectors = items.all().vectors[1:]
+        loss: Tensor = F.linear_cross_entropy(hidden, vectors, targets - 1, options=options)
         return loss
 
 

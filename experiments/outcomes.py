@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.surroundings import ROOT
 from experiments.cells import Cell
 from linrec.files.atomic import write_text
-from linrec.runs.config import recipe
+from linrec.runs.recipes import recipe
 
 Outcome = dict[str, Any]
 PAPER_EPOCHS = 100

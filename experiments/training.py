@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,7 @@ def describe(
                           f"runs/data-{cell.dataset}", *kept]),
         "fingerprint": data.fingerprint,
         "seed": made.config.training.seed,
-        "config": asdict(made.config),
+        "config": made.config.as_dict(),
         "linrec": linrec.__version__,
         **surroundings(),
         "process_peak_mb": round(peak_mb()),

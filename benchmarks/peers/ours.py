@@ -9,7 +9,6 @@ from typing import Any
 
 from benchmarks.peers.common import Clock, Task, begin, finish, timed, trained
 from linrec.backbones import Backbone, ModelConfig, build
-from linrec.backbones.catalogue import completed
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.splits import Split, leave_one_out
 from linrec.data.dataset.store import SequenceStore
@@ -62,11 +61,9 @@ def main() -> None:
 
 
 def run_config(task: Task) -> RunConfig:
-    model = completed(
-        ModelConfig(
-            attention=task.variant, width=task.width, heads=task.heads, layers=task.layers,
-            inner=task.inner, dropout=task.dropout, positions=task.length, max_length=task.length,
-        )
+    model = ModelConfig(
+        attention=task.variant, width=task.width, heads=task.heads, layers=task.layers,
+        inner=task.inner, dropout=task.dropout, positions=task.length, max_length=task.length,
     )  # fmt: skip
     return RunConfig(model=model, training=TrainingConfig(batch_tokens=task.batch, device="cpu"))
 

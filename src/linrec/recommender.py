@@ -35,14 +35,14 @@ from linrec.evaluation.ranks import Progress, Scorer, batches
 from linrec.evaluation.scorer import model_scorer
 from linrec.files.atomic import write_folder
 from linrec.runs.config import RunConfig
-from linrec.runs.config import recipe as find_recipe
+from linrec.runs.recipes import recipe as find_recipe
 from linrec.scoring import hide_seen as hide
 from linrec.scoring import top_k
 from linrec.training.history import write_history
 from linrec.training.loop import Trained, Trainer
 from linrec.training.plan import Plan, named, recorded
 from linrec.training.watch import Watch
-from linrec.types import PAD, InputError, Recommendations
+from linrec.types import PAD, InputError, Recommendations, argument
 
 Part = TypeVar("Part")
 
@@ -62,8 +62,8 @@ class Recommender:
     """
 
     def __init__(self, *, recipe: str = "default", **settings: Any) -> None:
-        self._asked: RunConfig = find_recipe(recipe).with_settings(settings)
-        self.config = self._asked.completed()
+        self._asked: RunConfig = find_recipe(recipe, settings)
+        self.config = self._asked
         self.trained: Trained | None = None
         self._model: Backbone | None = None
         self._catalogue: Catalogue | None = None
@@ -255,7 +255,7 @@ class Recommender:
             place = self.description.dataset.get("path")
             if place is None or not Path(place).is_dir():
                 where = "was only in memory" if place is None else f"is no longer at {place}"
-                raise InputError(f"the dataset of this run {where}; say where it is with --data")
+                raise InputError(f"the dataset of this run {where}; give it as {argument('data')}")
             self._store = SequenceStore.open(Path(place))
         return self._store
 

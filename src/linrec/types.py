@@ -1,11 +1,11 @@
-"""The values that pass between the rooms of linrec, and the one error a user can cause."""
+"""The values that pass between the packages of linrec, and its errors."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,12 +34,14 @@ def python_argument(name: str, value: str | None) -> str:
     return f"{name}=" if value is None else f"{name}={value}"
 
 
-class InputError(ValueError):
-    """Something the caller gave is wrong: one sentence that names what, where and the remedy.
+class LinrecError(Exception):
+    """An error that is one sentence: what is wrong, where, and what to do.
 
     Arguments are named with `argument`, and whoever shows the sentence renders them. The command
-    line prints it and exits with code 2; it never shows a traceback for it.
+    line prints it and exits with `exit_code`; it never shows a traceback for it.
     """
+
+    exit_code: ClassVar[int] = 1
 
     @property
     def field(self) -> str | None:
@@ -53,6 +55,12 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         return self.render(python_argument)
+
+
+class InputError(LinrecError, ValueError):
+    """Something the caller gave is wrong."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)

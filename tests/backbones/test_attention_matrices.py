@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from linrec.backbones import ModelConfig, build
-from linrec.backbones.catalogue import completed
+from linrec.backbones import build, model_config
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.sequences import Sequences
 from linrec.layers import MultiHeadAttention
@@ -27,8 +26,8 @@ def test_the_matrix_is_what_attention_does(mechanism: str, causal: bool) -> None
 
 @pytest.mark.parametrize(("backbone", "layers"), [("sasrec", 2), ("core", 2), ("bert4rec", 2)])
 def test_every_layer_is_shown_and_nothing_left_behind(backbone: str, layers: int) -> None:
-    config = ModelConfig(backbone=backbone, attention="softmax", width=8, heads=2, inner=8)
-    model = build(completed(config), ItemFeatures.ids(5)).eval()
+    config = model_config(backbone=backbone, attention="softmax", width=8, heads=2, inner=8)
+    model = build(config, ItemFeatures.ids(5)).eval()
     before = model.encode(HISTORIES)
     found = model.attention_matrices(HISTORIES)
     assert len(found) == layers

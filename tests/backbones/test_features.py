@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from linrec.backbones import Backbone, build
+from linrec.backbones import Backbone, build, model_config
 from linrec.data.dataset.item_features import ItemFeatures, choose_fields
 from linrec.data.dataset.store import Feature
 from linrec.data.preparing.prepare import prepare
@@ -39,7 +38,7 @@ def with_features(backbone: str, table: pl.DataFrame = TABLE, **changes: object)
     """Large weights, and one vector for all items: only their features tell them apart."""
     torch.manual_seed(0)
     features = ItemFeatures.of(table, FIELDS)
-    made = build(replace(SMALL, backbone=backbone, **changes), features).eval().double()
+    made = build(model_config(**SMALL | {"backbone": backbone} | changes), features).eval().double()
     with torch.no_grad():
         for module in made.modules():
             if isinstance(module, nn.Linear):
@@ -81,7 +80,7 @@ def test_missing_and_unknown_are_values_of_their_own(backbone: str) -> None:
     genre = choose_fields(TABLE, FEATURES, ["genre"])
     torch.manual_seed(0)
     features = ItemFeatures.of(TABLE, genre)
-    model = build(replace(SMALL, backbone=backbone), features).double().eval()
+    model = build(model_config(**SMALL | {"backbone": backbone}), features).double().eval()
     with torch.no_grad():
         model.item.weight[1:] = model.item.weight[1]
     found = [read(model, item) for item in (A, C, E, ODD)]
@@ -104,8 +103,8 @@ def test_features_are_no_part_of_the_weights(backbone: str) -> None:
 
 def test_sasrecf_fuses_before_the_stack_and_fdsa_behind_two() -> None:
     fused, twice = with_features("sasrecf"), with_features("fdsa")
-    assert fused.fuse.in_features == (1 + len(FIELDS)) * SMALL.width
-    assert twice.fuse_stacks.in_features == 2 * SMALL.width
+    assert fused.fuse.in_features == (1 + len(FIELDS)) * SMALL["width"]
+    assert twice.fuse_stacks.in_features == 2 * SMALL["width"]
     assert len(twice.memories()) == 2
 
 

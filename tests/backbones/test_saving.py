@@ -93,7 +93,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "unknown field": (edit_config(extra=1), r"config\.json is damaged.*unknown setting 'extra'"),
     "unknown setting": (
         edit_config(model__gate=1),
-        r"config\.json.*unknown setting 'gate' in \[model\]",
+        r"config\.json.*unknown setting 'gate' of the backbone sasrec; choose",
     ),
     "unknown training": (
         edit_config(training__warmup=1),

@@ -6,7 +6,6 @@ is entered there. The items of the cycle have features of every kind, and some i
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from linrec import ops
-from linrec.backbones import BACKBONES, Backbone, ModelConfig, build
-from linrec.backbones.catalogue import completed
+from linrec.backbones import BACKBONES, Backbone, ModelConfig, build, model_config
+from linrec.backbones.config import FeatureConfig
 from linrec.data.dataset.item_features import ItemFeatures, choose_fields
 from linrec.data.dataset.sequences import Sequences
 from linrec.data.dataset.store import SequenceStore
@@ -27,12 +26,21 @@ from linrec.types import PAD
 from tests.training import cases
 from tests.training.cases import N_ITEMS, N_USERS, cycle_events
 
-SMALL = ModelConfig(width=8, heads=2, layers=2, inner=16, positions=16, dropout=0.2)
+SMALL: dict[str, Any] = {
+    "width": 8,
+    "heads": 2,
+    "layers": 2,
+    "inner": 16,
+    "positions": 16,
+    "dropout": 0.2,
+}
 
-CAUSAL = [name for name, found in BACKBONES.items() if "all-positions" in found.objectives]
+CAUSAL = [name for name, found in BACKBONES.items() if "all-positions" in found.Config.objectives]
 PAIRS = [(name, attention) for name in BACKBONES for attention in ops.MECHANISMS]
 LINEAR = [name for name in ops.MECHANISMS if ops.has_state(name)]
-WAYS = [(name, objective) for name, found in BACKBONES.items() for objective in found.objectives]
+WAYS = [
+    (name, objective) for name, found in BACKBONES.items() for objective in found.Config.objectives
+]
 
 EVERY_BACKBONE = pytest.mark.parametrize("backbone", list(BACKBONES))
 CAUSAL_BACKBONES = pytest.mark.parametrize("backbone", CAUSAL)
@@ -65,15 +73,16 @@ def cycle(users: int = N_USERS) -> SequenceStore:
 @cache
 def what_is_known(config: ModelConfig) -> ItemFeatures:
     """What the backbone would be told of the items of the cycle."""
-    if not BACKBONES[config.backbone].reads_features:
+    if not isinstance(config, FeatureConfig):
         return ItemFeatures.ids(N_ITEMS)
     table, names = cycle().item_table, config.features
+    assert not isinstance(names, str)
     return ItemFeatures.of(table, choose_fields(table, cycle().features, names))
 
 
 def plain_model(backbone: str, attention: str, *, seed: int = 0, **changes: Any) -> Backbone:
     torch.manual_seed(seed)
-    config = completed(replace(SMALL, backbone=backbone, attention=attention, **changes))
+    config = model_config(**SMALL | {"backbone": backbone, "attention": attention} | changes)
     return build(config, what_is_known(config))
 
 
@@ -107,7 +116,7 @@ def close(found: Tensor, expected: Tensor) -> None:
 def settings(backbone: str, attention: str, **changes: Any) -> dict[str, Any]:
     """With which the pair learns the cycle in a moment."""
     usual = cases.SMALL | {"dropout": 0.1, "epochs": 10, "patience": 100}
-    if BACKBONES[backbone].objectives[0] == "cloze":
+    if BACKBONES[backbone].Config.objectives[0] == "cloze":
         # a mask tells nothing: that its neighbour does has to be learned as well
         usual |= {"width": 32, "max_length": 2, "batch_tokens": 32}
         usual |= {"learning_rate": 0.01, "epochs": 25}

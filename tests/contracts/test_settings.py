@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
-from linrec.backbones import BACKBONES, ModelConfig, build
-from linrec.backbones.catalogue import completed
-from linrec.backbones.config import OWN_SETTINGS
+from linrec.backbones import BACKBONES, build, model_config
+from linrec.backbones.config import CONFIGS
 from linrec.data.dataset.splits import leave_one_out
 from linrec.losses import full_softmax
 from linrec.runs.config import RunConfig
+from linrec.settings import settings_of
 from linrec.training.loop import epoch_batches
 from linrec.types import InputError
 from tests.contracts.cases import (
@@ -46,7 +45,7 @@ OTHER: dict[str, Any] = {
 
 
 def test_no_setting_is_left_out_here() -> None:
-    assert OTHER.keys() == {item.name for item in fields(ModelConfig)}
+    assert OTHER.keys() == {name for config in CONFIGS.values() for name in settings_of(config)}
 
 
 class Behaviour(NamedTuple):
@@ -64,9 +63,9 @@ class Behaviour(NamedTuple):
         return any(not torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
-def behaviour(config: ModelConfig) -> Behaviour:
+def behaviour(backbone: str, **changes: Any) -> Behaviour:
     torch.manual_seed(0)
-    chosen = completed(config)
+    chosen = model_config(**SMALL | {"backbone": backbone} | changes)
     model = build(chosen, what_is_known(chosen))
     shapes = {name: value.shape for name, value in model.named_parameters()}
     split = leave_one_out(cycle().sequences())
@@ -81,44 +80,39 @@ def behaviour(config: ModelConfig) -> Behaviour:
 
 @EVERY_BACKBONE
 def test_the_same_settings_behave_the_same(backbone: str) -> None:
-    config = replace(SMALL, backbone=backbone)
-    assert not behaviour(config).differs_from(behaviour(config))
+    assert not behaviour(backbone).differs_from(behaviour(backbone))
 
 
 @EVERY_BACKBONE
 @pytest.mark.parametrize("name", [name for name in OTHER if name != "backbone"])
 def test_a_setting_matters_or_is_refused(backbone: str, name: str) -> None:
-    usual = replace(SMALL, backbone=backbone)
-    changed = replace(usual, **{name: OTHER[name]})
-    own = BACKBONES[backbone].own_settings(BACKBONES[backbone].objectives[0])
-    if name in OWN_SETTINGS and name not in own:
-        with pytest.raises(InputError, match=f"{backbone} .*has no use for {name}; leave --"):
-            behaviour(changed)
+    change = {name: OTHER[name]}
+    if name not in settings_of(BACKBONES[backbone].Config):
+        with pytest.raises(InputError, match=f"{backbone} has no use for {name}; leave {name}= "):
+            behaviour(backbone, **change)
     else:
-        assert behaviour(changed).differs_from(behaviour(usual))
+        assert behaviour(backbone, **change).differs_from(behaviour(backbone))
 
 
 @EVERY_BACKBONE
 def test_a_backbone_is_not_another(backbone: str) -> None:
     names = list(BACKBONES)
     following = names[(names.index(backbone) + 1) % len(names)]
-    usual, changed = (replace(SMALL, backbone=name) for name in (backbone, following))
-    assert behaviour(changed).differs_from(behaviour(usual))
+    assert behaviour(following).differs_from(behaviour(backbone))
 
 
 @EVERY_WAY
 def test_an_objective_is_an_objective_of_its_own(backbone: str, objective: str) -> None:
-    usual = replace(SMALL, backbone=backbone)
-    others = set(BACKBONES[backbone].objectives) - {objective}
-    mine = behaviour(replace(usual, objective=objective))
+    others = set(BACKBONES[backbone].Config.objectives) - {objective}
+    mine = behaviour(backbone, objective=objective)
     assert others
     for other in others:
-        assert mine.differs_from(behaviour(replace(usual, objective=other)))
+        assert mine.differs_from(behaviour(backbone, objective=other))
 
 
 @EVERY_BACKBONE
 def test_an_objective_it_cannot_be_trained_on_is_refused(backbone: str) -> None:
-    able = BACKBONES[backbone].objectives
+    able = BACKBONES[backbone].Config.objectives
     for objective in {"all-positions", "last-position", "cloze"} - set(able):
-        with pytest.raises(InputError, match=f"cannot be trained on {objective}; choose --objec"):
-            completed(replace(SMALL, backbone=backbone, objective=objective))
+        with pytest.raises(InputError, match=f"cannot be trained on {objective}; choose objec"):
+            model_config(backbone=backbone, objective=objective)

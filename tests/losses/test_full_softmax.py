@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrec.losses import full_softmax
-from linrec.losses.full_softmax import SCORES
+from linrec.losses.softmax import SCORES
 from linrec.types import PAD
 
 
@@ -52,9 +52,9 @@ def test_it_is_cross_entropy(n_items, dtype, tolerance) -> None:
 @pytest.fixture(params=[1, 7, 64, 10_000], ids="{} rows a chunk".format)
 def _any_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of one row, chunks that leave a remainder, and all rows at once."""
-    home = import_module("linrec.losses.full_softmax")  # the function hides it
+    home = import_module("linrec.losses.softmax")  # the function hides it
     monkeypatch.setattr(home, "SCORES", 0)
-    monkeypatch.setattr(home, "LEAST_ROWS", request.param)
+    monkeypatch.setattr(home, "MIN_ROWS", request.param)
 
 
 def with_bias(n_items: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrec.losses import LOSSES, Candidates, Loss, full_softmax, own_settings_of
+from linrec.losses import LOSSES, ItemVectors, Loss, build_loss, full_softmax, loss_config
 from linrec.losses.gbce import gbce, target_power
 from linrec.losses.sampled_softmax import sampled_softmax
 from linrec.losses.sampling import Sampler
+from linrec.settings import settings_of
 from linrec.types import PAD, InputError
 
 N_ITEMS, WIDTH, TARGETS = 12, 5, 70
@@ -26,9 +27,15 @@ def counts(n_items: int = N_ITEMS) -> np.ndarray:
 
 
 def made(name: str, **changes: Any) -> Loss:
-    own = own_settings_of(name, {"negatives": 6, **changes})
-    own.pop("sparse_items")
-    return LOSSES[name](counts(), **own)
+    return build_loss(loss_config(loss=name, **{"negatives": 6} | changes), counts())
+
+
+class Recorded(ItemVectors):
+    """Remembers the items that a loss compared."""
+
+    def of(self, ids: Tensor) -> Any:
+        self.ids = ids
+        return super().of(ids)
 
 
 def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -42,10 +49,8 @@ def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def called(loss: Loss, hidden: Tensor, vectors: Tensor, bias: Tensor | None, targets: Tensor):
-    items = loss.candidates(targets)
-    assert items is not None
-    chosen = Candidates(vectors[items], None if bias is None else bias[items], items)
-    return loss(hidden, targets, chosen), items
+    items = Recorded(vectors, bias)
+    return loss(hidden, targets, items), items.ids
 
 
 class Every(Sampler):
@@ -172,20 +177,21 @@ def test_items_are_drawn_as_often_as_they_should_be(power: float) -> None:
 
 
 def test_a_seed_fixes_the_draws() -> None:
-    targets = torch.arange(1, 5)
+    hidden, vectors, bias, targets = inputs()
     for name in SAMPLED:
         loss = made(name, negatives=50)
         draws = []
         for seed in (1, 1, 2):
             torch.manual_seed(seed)
-            draws.append(loss.candidates(targets))
+            draws.append(called(loss, hidden, vectors, bias, targets)[1])
         assert torch.equal(draws[0], draws[1])
         assert not torch.equal(draws[0], draws[2])
 
 
 def test_groups_of_targets_have_draws_of_their_own() -> None:
-    loss = made("gbce", negatives=9)
-    items = loss.candidates(torch.ones(70, dtype=torch.long))
+    hidden, vectors, bias, _ = inputs()
+    ones = torch.ones(70, dtype=torch.long)
+    _, items = called(made("gbce", negatives=9), hidden, vectors, bias, ones)
     assert len(items) == 70 + 3 * 9
     first, second, _ = items[70:].view(3, 9)
     assert not torch.equal(first, second)
@@ -215,10 +221,10 @@ def test_uniform_draws_weigh_a_little_of_everything() -> None:
 
 @pytest.mark.parametrize("name", list(LOSSES))
 def test_settings_of_another_loss_are_refused(name: str) -> None:
-    everything = {"negatives": 3, "sampling_power": 0.3, "calibration": 0.3, "sparse_items": True}
+    everything = {"negatives": 3, "sampling_power": 0.3, "calibration": 0.3}
     for setting, value in everything.items():
-        if setting in LOSSES[name].own_settings:
-            assert own_settings_of(name, {setting: value})[setting] == value
+        if setting in settings_of(LOSSES[name].Config):
+            assert getattr(loss_config(loss=name, **{setting: value}), setting) == value
         else:
             with pytest.raises(InputError, match=f"^the loss {name} has no use for {setting}; lea"):
-                own_settings_of(name, {setting: value})
+                loss_config(loss=name, **{setting: value})

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from linrec.recommender import Recommender
-from linrec.runs.config import RunConfig, parse, recipe, recipes
+from linrec.runs.config import RunConfig, parse
+from linrec.runs.recipes import recipe, recipes
 from linrec.types import InputError
 
 
@@ -69,7 +70,7 @@ def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
         ({"widht": 3}, "^unknown setting 'widht'; choose from backbone"),
         ({"precision": "fp8"}, "^precision must be 'float32' or 'bfloat16', not 'fp8'$"),
         ({"objective": "x"}, "^objective must be 'all-positions', .* or 'cloze', not 'x'$"),
-        ({"mask_ratio": 0.5}, "^sasrec trained on all-positions has no use for mask_ratio; leave"),
+        ({"mask_ratio": 0.5}, "^the backbone sasrec has no use for mask_ratio; leave mask_ratio="),
         ({"epochs": "ten"}, "^epochs must be a valid integer, not 'ten'$"),
         ({"epochs": 0}, "^epochs must be at least 1, not 0$"),
         ({"patience": 0}, "^patience must be at least 1"),
@@ -77,10 +78,10 @@ def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
         ({"batch_tokens": -5}, "^batch_tokens must be at least 1"),
         ({"learning_rate": 0}, "^learning_rate must be positive"),
         ({"learning_rate": float("nan")}, "^learning_rate must be positive, not nan"),
-        ({"weight_decay": -1}, "^weight_decay must be 0 or more"),
+        ({"weight_decay": -1}, "^weight_decay must be at least 0, not -1"),
         ({"seed": -1}, "^seed must be at least 0"),
         ({"seed": 2**63}, "^seed must be at least 0 and below"),
-        ({"heads": 3}, "^width 128 must be a multiple of heads 3; try --heads [24]"),
+        ({"heads": 3}, "^width 128 must be a multiple of heads 3; try heads=[24]"),
         ({"dropout": 1}, "^dropout must be"),
     ],
 )

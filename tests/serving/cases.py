@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from linrec.backbones import ModelConfig, build
-from linrec.backbones.catalogue import completed
+from linrec.backbones import build, model_config
 from linrec.backbones.saving import (
     WEIGHTS,
     Catalogue,
@@ -23,12 +22,12 @@ from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.store import SequenceStore
 from linrec.serving import Engine, NewEvent, Store
 
-SMALL = ModelConfig(width=16, heads=2, layers=2, inner=16, positions=32, dropout=0.1)
+SMALL = {"width": 16, "heads": 2, "layers": 2, "inner": 16, "positions": 32, "dropout": 0.1}
 
 
 def make_run(folder: Path, store: SequenceStore, *, seed: int = 0, **settings: Any) -> Path:
     """A run folder as `linrec train` leaves it, less the training."""
-    config = completed(ModelConfig(**{**vars(SMALL), **settings}))
+    config = model_config(**SMALL | settings)
     torch.manual_seed(seed)
     model = build(config, ItemFeatures.of(store.item_table, ()))
     with (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +14,9 @@ import torch
 from linrec.backbones import BACKBONES
 from linrec.data.dataset.splits import leave_one_out
 from linrec.data.dataset.store import SequenceStore
-from linrec.losses import LOSSES
+from linrec.losses.catalogue import configs
+from linrec.losses.config import CONFIGS
 from linrec.recommender import Recommender, load
-from linrec.runs.config import TrainingConfig
 from linrec.training import loop, step
 from linrec.training.checkpoint import CHECKPOINT
 from linrec.types import InputError
@@ -32,12 +32,10 @@ WAYS: dict[str, dict[str, Any]] = {
 EVERY_WAY = pytest.mark.parametrize("way", list(WAYS))
 
 
-def test_the_settings_name_every_loss_and_its_own_settings() -> None:
-    assert set(get_args(get_type_hints(TrainingConfig)["loss"])) == LOSSES.keys()
-    for name, loss in LOSSES.items():
-        completed = TrainingConfig(loss=name).completed()
-        for setting, value in loss.own_settings.items():
-            assert getattr(completed, setting) == value
+def test_the_flags_are_made_from_the_settings_of_the_losses() -> None:
+    assert configs() == CONFIGS
+    for name in CONFIGS:
+        assert Recommender(loss=name).config.loss == CONFIGS[name]()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +91,7 @@ def test_killed_and_resumed_it_is_the_same_run(
     assert digest(run / CHECKPOINT) == digest(whole / CHECKPOINT) or _same_tensors(run, whole)
     assert digest(run / "model.safetensors") == digest(whole / "model.safetensors")
     assert history_without_times(run).equals(history_without_times(whole))
-    assert load(run).config.training == load(whole).config.training
+    assert load(run).config == load(whole).config
 
 
 def _same_tensors(run: Path, whole: Path) -> bool:
@@ -114,10 +112,10 @@ def test_a_run_from_before_there_was_a_choice_is_resumed(
     Recommender(**settings).fit(store, tmp_path / "run")
     path = tmp_path / "run" / "config.json"
     content = json.loads(path.read_text())
-    for name in ("loss", "negatives", "sampling_power", "calibration", "sparse_items", "compile"):
+    for name in ("loss", "sparse_items", "compile"):
         del content["training"][name]
     path.write_text(json.dumps(content))
-    assert load(tmp_path / "run").config.training.loss == "softmax"
+    assert load(tmp_path / "run").config.loss.loss == "softmax"
     Recommender(**settings | {"epochs": 2}).fit(store, tmp_path / "run", resume=True)
     with pytest.raises(InputError, match="loss was softmax and now is gbce"):
         Recommender(**settings | {"loss": "gbce"}).fit(store, tmp_path / "run", resume=True)
@@ -126,11 +124,14 @@ def test_a_run_from_before_there_was_a_choice_is_resumed(
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"negatives": 5}, "^the loss softmax has no use for negatives; leave --negatives out"),
+        ({"negatives": 5}, "^the loss softmax has no use for negatives; leave negatives= out"),
         ({"loss": "gbce", "sampling_power": 1}, "^the loss gbce has no use for sampling_power"),
-        ({"loss": "sampled-softmax", "calibration": 0.5}, "no use for calibration; .* --loss gbce"),
-        ({"sparse_items": True}, "^the loss softmax .* or choose --loss sampled-softmax or gbce$"),
-        ({"loss": "bpr"}, "^loss must be 'softmax', 'sampled-softmax' or 'gbce', not 'bpr'$"),
+        ({"loss": "sampled-softmax", "calibration": 0.5}, "no use for calibration; .* loss=gbce$"),
+        (
+            {"sparse_items": True},
+            "^the loss softmax .* or choose loss=sampled-softmax or loss=gbce$",
+        ),
+        ({"loss": "bpr"}, "^unknown loss 'bpr'; choose from softmax, sampled-softmax, gbce$"),
         ({"loss": "gbce", "negatives": 0}, "^negatives must be at least 1, not 0$"),
         ({"loss": "gbce", "calibration": 2}, "^calibration must be from 0 to 1, not 2"),
         ({"loss": "sampled-softmax", "sampling_power": -1}, "^sampling_power must be from 0 to 1"),
@@ -186,7 +187,7 @@ def test_compile_without_a_compiler_is_refused_in_words(
         raise BackendCompilerFailed(print, RuntimeError("no g++"), None)
 
     monkeypatch.setattr(step.torch, "compile", lambda *_, **__: fails)
-    with pytest.raises(InputError, match=r"torch\.compile failed \(.*leave --compile out$") as told:
+    with pytest.raises(InputError, match=r"torch\.compile failed \(.*leave compile= out$") as told:
         Recommender(**SMALL, compile=True).fit(store, tmp_path / "run")
     assert "\n" not in str(told.value)
 

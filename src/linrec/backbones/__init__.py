@@ -9,12 +9,17 @@ from linrec.backbones.config import ModelConfig
 
 if TYPE_CHECKING:
     from linrec.backbones.backbone import Backbone
-    from linrec.backbones.catalogue import BACKBONES, build
+    from linrec.backbones.catalogue import BACKBONES, build, model_config
 
-__all__ = ["BACKBONES", "Backbone", "ModelConfig", "build"]
+__all__ = ["BACKBONES", "Backbone", "ModelConfig", "build", "model_config"]
 
-# imported when first asked for: `linrec train --help` shows the settings without torch
-_HOMES = {"BACKBONES": "catalogue", "Backbone": "backbone", "build": "catalogue"}
+# imported on first use: `linrec train --help` shows the settings without torch
+_HOMES = {
+    "BACKBONES": "catalogue",
+    "Backbone": "backbone",
+    "build": "catalogue",
+    "model_config": "catalogue",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,16 +1,15 @@
-"""What training, evaluation, recommendation and serving ask of every backbone."""
+"""What training, evaluation, recommendation and serving need of every backbone."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from linrec import ops
-from linrec.backbones.config import ModelConfig, Objective
+from linrec.backbones.config import ModelConfig
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.sequences import Sequences
 from linrec.layers import MultiHeadAttention, Stack, StackShape
@@ -26,24 +25,17 @@ UserState = tuple[Any, ...]
 class Backbone(nn.Module, ABC):
     """Encodes histories into the space of its item vectors."""
 
-    objectives: ClassVar[tuple[Objective, ...]] = ("all-positions", "last-position")
-    """How it can be trained; the first is the usual way."""
+    Config: ClassVar[type[ModelConfig]] = ModelConfig
+    """Its settings, with their defaults."""
 
-    reads_features: ClassVar[bool] = False
-    """Whether an event is more to it than its item."""
+    config: ModelConfig
 
     item: nn.Embedding
-    """What its events begin as, one row an item."""
+    """The input embedding, one row per item."""
 
     def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
         super().__init__()
         self.config, self.n_items = config, features.n_items
-
-    @classmethod
-    def own_settings(cls, objective: Objective) -> Mapping[str, Any]:
-        """The settings that not every backbone has, with their defaults."""
-        del objective
-        return {"features": None} if cls.reads_features else {}
 
     @abstractmethod
     def run(
@@ -69,8 +61,13 @@ class Backbone(nn.Module, ABC):
 
     @property
     def mask_token(self) -> int | None:
-        """The item index that stands for "which item is here?", in models that are asked so."""
+        """The item index of a masked event, in models that are trained on masks."""
         return None
+
+    @property
+    def mask_ratio(self) -> float:
+        """Share of the events that training masks, besides the last one."""
+        return 0.0
 
     def forward(self, items: Tensor, keep: Tensor) -> Tensor:
         return self.run(items, keep, None)[0]
@@ -160,7 +157,8 @@ class Backbone(nn.Module, ABC):
         if config.max_length is not None:
             return (
                 f"with max_length {config.max_length} an event is forgotten whenever one is added; "
-                "it re-encodes the newest events, a model trained with --max-length 0 need not"
+                "it re-encodes the newest events, a model trained on whole histories "
+                "need not"
             )
         return None
 

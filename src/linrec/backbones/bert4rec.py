@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,20 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
-from linrec.backbones.config import ModelConfig, Objective
+from linrec.backbones.config import BERT4RecConfig
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.sequences import Sequences
 from linrec.types import PAD
 
 
 class BERT4Rec(Backbone):
-    objectives = ("cloze", "last-position")
+    Config: ClassVar[type[BERT4RecConfig]] = BERT4RecConfig
+    config: BERT4RecConfig
 
-    @classmethod
-    def own_settings(cls, objective: Objective) -> Mapping[str, Any]:
-        return {"mask_ratio": 0.2} if objective == "cloze" else {}
-
-    def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
+    def __init__(self, config: BERT4RecConfig, features: ItemFeatures) -> None:
         super().__init__(config, features)
         self.item = nn.Embedding(features.n_items + 2, config.width, padding_idx=PAD)
         # the mask stands behind the newest event, so it needs a position of its own
@@ -45,6 +41,10 @@ class BERT4Rec(Backbone):
     @property
     def mask_token(self) -> int:
         return self.n_items + 1
+
+    @property
+    def mask_ratio(self) -> float:
+        return self.config.mask_ratio
 
     def item_vectors(self) -> Tensor:
         return self.item.weight[:-1]  # the mask is never the answer

@@ -1,92 +1,77 @@
-"""What a model is: everything needed to build it again around its weights."""
+"""The settings of each backbone: everything needed to build a model again around its weights.
+
+They are apart from the models because `linrec train --help` lists them without importing torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict
 
-from linrec.types import InputError
+from linrec.settings import check, either, override, setting
+from linrec.types import InputError, argument
 
 Objective = Literal["all-positions", "last-position", "cloze"]
-
-
-def described(default: Any, help: str, *, unset: str = "", own: bool = False) -> Any:
-    """A setting with its line of help.
-
-    unset: what None stands for. own: only some backbones or losses have it (their `own_settings`).
-    """
-    return field(default=default, metadata={"help": help, "unset": unset, "own": own})
+Norm = Literal["post", "pre"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Defaults are the product's: whole histories, linrec-decay, every position trained at once."""
+    """The settings that every backbone has.
+
+    The defaults read whole histories with linrec-decay and train every position at once.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    backbone: str = described(
-        "sasrec", "The Transformer: sasrec, bert4rec, core or any other of linrec.backbones."
+    objectives: ClassVar[tuple[Objective, ...]] = ("all-positions", "last-position")
+    """The objectives that the backbone can be trained on."""
+
+    backbone: str = setting("sasrec", "Transformer that encodes the histories.")
+    attention: str = setting(
+        "linrec-decay",
+        "Attention mechanism: softmax, linrec, linrec-decay or any other of linrec.ops.",
     )
-    attention: str = described(
-        "linrec-decay", "The mechanism: softmax, linrec, linrec-decay or any other of linrec.ops."
+    objective: Objective = setting(
+        "all-positions",
+        "Positions to predict: all of a window at once (causal), the last of each prefix, or "
+        "masked ones.",
+        choices=get_args(Objective),
     )
-    objective: Objective | None = described(  # noqa: RUF009 - a field, as all the others
-        None,
-        "Train all positions at once (causal), the last of each prefix, or masked ones.",
-        unset="the backbone's own",
+    width: int = setting(128, "Embedding and hidden size.", min=1)
+    heads: int = setting(8, "Attention heads; must divide the width.", min=1)
+    layers: int = setting(2, "Transformer blocks.", min=1)
+    inner: int = setting(256, "Feed-forward size.", min=1)
+    dropout: float = setting(0.2, "Dropout rate.", min=0, below=1)
+    norm: Norm = setting(
+        "post",
+        "LayerNorm after each residual sum, or before each sublayer.",
+        choices=get_args(Norm),
     )
-    features: tuple[str, ...] | str | None = described(
-        None,
-        "Item features to read, as genre,year (sasrecf, fdsa); `linrec describe` lists them.",
-        unset="all",
-        own=True,
-    )
-    mask_ratio: float | None = described(
-        None, "Share of events masked, beside the last one (bert4rec).", unset="0.2", own=True
-    )
-    temperature: float | None = described(
-        None, "What cosines are divided by (core).", unset="0.07", own=True
-    )
-    width: int = described(128, "Numbers in each vector.")
-    heads: int = described(8, "Attention heads; must divide the width.")
-    layers: int = described(2, "Transformer blocks.")
-    inner: int = described(256, "Numbers inside each feed-forward.")
-    dropout: float = described(0.2, "Share of numbers dropped in training.")
-    norm: Literal["post", "pre"] = described(
-        "post", "LayerNorm after each sum, or before each part."
-    )
-    positions: int = described(256, "Learned positions; later events share the last one.")
-    max_length: int | None = described(
-        None, "Read only the newest events of a history (0: all).", unset="all"
+    positions: int = setting(256, "Learned positions; later events share the last one.", min=1)
+    max_length: int | None = setting(
+        None, "Newest events of a history to read; all of them if 0 or left out.", min=1
     )
 
     def __post_init__(self) -> None:
-        if self.max_length == 0:  # a flag cannot say None
+        if self.max_length == 0:  # a flag or a TOML file cannot contain None
             object.__setattr__(self, "max_length", None)
+        check(self)
         from linrec.ops import find  # here, so that the settings can be listed without torch
 
         find(self.attention)
-        for name in ("width", "heads", "layers", "inner", "positions"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.objective not in self.objectives:
+            remedy = either([argument("objective", name) for name in self.objectives])
+            raise InputError(
+                f"{self.backbone} cannot be trained on {self.objective}; choose {remedy}"
+            )
         if self.width % self.heads:
             raise InputError(
                 f"width {self.width} must be a multiple of heads {self.heads}; "
-                f"try --heads {_nearest_divisor(self.width, self.heads)}"
+                f"try {argument('heads', _nearest_divisor(self.width, self.heads))}"
             )
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        if self.features is not None:
-            object.__setattr__(self, "features", _names(self.features))
-        if self.mask_ratio is not None and not 0 <= self.mask_ratio < 1:
-            raise InputError(f"mask_ratio must be at least 0 and below 1, not {self.mask_ratio}")
-        if self.temperature is not None and not 0 < self.temperature < float("inf"):
-            raise InputError(f"temperature must be positive, not {self.temperature}")
-        if self.max_length is not None and self.max_length < 1:
-            raise InputError(f"max_length must be at least 1 or left out, not {self.max_length}")
 
     @property
     def causal(self) -> bool:
@@ -94,44 +79,64 @@ class ModelConfig:
         return self.objective == "all-positions"
 
 
-OWN_SETTINGS = tuple(item.name for item in fields(ModelConfig) if item.metadata["own"])
-"""Settings that only some backbones have; None elsewhere, and before the backbone filled it in."""
+@dataclass(frozen=True, kw_only=True)
+class FeatureConfig(ModelConfig):
+    """The settings of a backbone that reads item features."""
+
+    features: tuple[str, ...] | str | None = setting(
+        None,
+        "Item features to read, as genre,year; all that `linrec describe` lists if left out.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.features is not None:
+            object.__setattr__(self, "features", _names(self.features))
 
 
-def complaint(error: ValidationError, parts: Mapping[str, type[Any]]) -> str:
-    """The first thing pydantic found wrong, in words for whoever wrote the setting.
-
-    parts: the settings classes by the name of the part that holds them, "" for the whole.
-    """
-    first = error.errors()[0]
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, InputError):  # the class had a sentence of its own
-        return str(cause)
-    told = _of_several_kinds(first["loc"], parts)
-    if told is not None:
-        return f"{told}; not {first['input']!r:.60}"
-    *within, name = [str(part) for part in first["loc"]] or ["the content"]
-    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        part = parts.get(within[-1] if within else "")
-        known = ", ".join(item.name for item in fields(part)) if part else ""
-        where = f" in [{within[-1]}]" if within else ""
-        return f"unknown setting {name!r}{where}" + (f"; choose from {known}" if known else "")
-    if first["type"] == "missing":
-        return f"{name} is missing"
-    begin, _, wanted = first["msg"].partition("Input should be ")
-    if begin:
-        return f"{name}: {begin}"
-    given = repr(first["input"])
-    return f"{name} must be {wanted.split(', unable to')[0]}, not {given[:60]}"
+@dataclass(frozen=True, kw_only=True)
+class SASRecFConfig(FeatureConfig):
+    backbone: str = override(ModelConfig, "backbone", "sasrecf")
 
 
-def _of_several_kinds(place: tuple[int | str, ...], parts: Mapping[str, type[Any]]) -> str | None:
-    """What a setting that takes more than one type is, where pydantic names its own types."""
-    for part in parts.values():
-        for item in fields(part):
-            if item.name in place[:-1] and "help" in item.metadata:
-                return f"{item.name}: {item.metadata['help']}"
-    return None
+@dataclass(frozen=True, kw_only=True)
+class FDSAConfig(FeatureConfig):
+    backbone: str = override(ModelConfig, "backbone", "fdsa")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BERT4RecConfig(ModelConfig):
+    objectives = ("cloze", "last-position")
+
+    backbone: str = override(ModelConfig, "backbone", "bert4rec")
+    objective: Objective = override(ModelConfig, "objective", "cloze")
+    mask_ratio: float = setting(
+        0.2, "Share of the events that are masked, besides the last one.", min=0, below=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.objective == "cloze":
+            return
+        if self.mask_ratio not in (0.0, type(self).mask_ratio):
+            raise InputError(
+                f"{self.backbone} trained on {self.objective} has no use for mask_ratio; leave "
+                f"{argument('mask_ratio')} out, or choose {argument('objective', 'cloze')}"
+            )
+        object.__setattr__(self, "mask_ratio", 0.0)  # only the last event is masked
+
+
+@dataclass(frozen=True, kw_only=True)
+class COREConfig(ModelConfig):
+    backbone: str = override(ModelConfig, "backbone", "core")
+    temperature: float = setting(0.07, "Temperature that divides the cosines.", above=0)
+
+
+CONFIGS: dict[str, type[ModelConfig]] = {
+    config.backbone: config
+    for config in (ModelConfig, SASRecFConfig, FDSAConfig, BERT4RecConfig, COREConfig)
+}
+"""By the backbone that has them; `linrec train` makes its flags from these."""
 
 
 def _names(given: tuple[str, ...] | str) -> tuple[str, ...]:

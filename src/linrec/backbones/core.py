@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
-from linrec.backbones.config import ModelConfig, Objective
+from linrec.backbones.config import COREConfig
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.layers import Dropout, WeightedMean
 from linrec.types import PAD
@@ -18,12 +17,10 @@ from linrec.types import PAD
 class CORE(Backbone):
     """The Transformer only weighs; scores are cosines over a temperature."""
 
-    @classmethod
-    def own_settings(cls, objective: Objective) -> Mapping[str, Any]:
-        del objective
-        return {"temperature": 0.07}
+    Config: ClassVar[type[COREConfig]] = COREConfig
+    config: COREConfig
 
-    def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
+    def __init__(self, config: COREConfig, features: ItemFeatures) -> None:
         super().__init__(config, features)
         self.item = nn.Embedding(features.n_items + 1, config.width, padding_idx=PAD)
         self.item_dropout = Dropout(config.dropout)
@@ -37,7 +34,6 @@ class CORE(Backbone):
         events = self.item_dropout(self.item(items))
         hidden, after = self.stack(events, keep, state and state[0])
         mean, after_mean = self.mean(events, hidden, keep, state and state[1])
-        assert self.config.temperature is not None
         hidden = F.normalize(mean, dim=-1) / self.config.temperature
         return hidden, state and (after, after_mean)
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
-from linrec.backbones.config import ModelConfig
+from linrec.backbones.config import FDSAConfig
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.layers import FeatureEmbedding, FieldAttention
 from linrec.types import PAD
 
 
 class FDSA(Backbone):
-    reads_features = True
+    Config: ClassVar[type[FDSAConfig]] = FDSAConfig
+    config: FDSAConfig
 
-    def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
+    def __init__(self, config: FDSAConfig, features: ItemFeatures) -> None:
         super().__init__(config, features)
         self.item = nn.Embedding(features.n_items + 1, config.width, padding_idx=PAD)
         self.features = FeatureEmbedding(features, config.width)

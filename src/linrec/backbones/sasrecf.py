@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
 from linrec.backbones.backbone import gaussian_init
-from linrec.backbones.config import ModelConfig
+from linrec.backbones.config import SASRecFConfig
 from linrec.backbones.sasrec import SASRec
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.layers import FeatureEmbedding
 
 
 class SASRecF(SASRec):
-    reads_features = True
+    Config: ClassVar[type[SASRecFConfig]] = SASRecFConfig
+    config: SASRecFConfig
 
-    def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
+    def __init__(self, config: SASRecFConfig, features: ItemFeatures) -> None:
         super().__init__(config, features)
         self.features = FeatureEmbedding(features, config.width)
         self.fuse = nn.Linear((1 + len(features.fields)) * config.width, config.width)

@@ -13,14 +13,15 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 
-from linrec.backbones import Backbone, ModelConfig, build
-from linrec.backbones.config import complaint
+from linrec.backbones import Backbone, build
+from linrec.backbones.catalogue import AnyModelConfig
 from linrec.data.dataset.ids import IdMap
 from linrec.data.dataset.item_features import Field, ItemFeatures
 from linrec.data.dataset.store import SequenceStore
 from linrec.files.atomic import check_free, write_bytes, write_text
 from linrec.files.guard import first_line, reading
-from linrec.types import InputError
+from linrec.types import InputError, argument
+from linrec.validation import explain
 
 FORMAT = 2  # 1 knew one backbone, and laid its weights out otherwise
 CONFIG, WEIGHTS, ITEMS = "config.json", "model.safetensors", "items.parquet"
@@ -54,7 +55,7 @@ class RunDescription(BaseModel):
 
     format: int = FORMAT
     linrec: str
-    model: ModelConfig
+    model: AnyModelConfig
     training: dict[str, Any] = {}
     n_items: int
     dataset: dict[str, Any] = {}  # fingerprint, path, name
@@ -106,8 +107,8 @@ def check_free_for_run(folder: Path, *, overwrite: bool) -> None:
     if is_run(folder):
         if not overwrite:
             raise InputError(
-                f"{folder} already holds a run; add --resume to go on with it, --overwrite to "
-                "replace it, or choose another place"
+                f"{folder} already holds a run; add {argument('resume', True)} to continue it, "
+                f"{argument('overwrite', True)} to replace it, or choose another place"
             )
     elif (folder / CONFIG).exists():  # config.json is a common name
         raise InputError(
@@ -133,8 +134,7 @@ def _read_config(folder: Path) -> RunDescription:
     try:
         return RunDescription.model_validate(content)
     except ValidationError as error:
-        told = complaint(error, {"model": ModelConfig})
-        raise InputError(f"{path} is damaged or not of a linrec run: {told}") from None
+        raise InputError(f"{path} is damaged or not of a linrec run: {explain(error)}") from None
 
 
 def write_weights(path: Path, model: Backbone) -> None:

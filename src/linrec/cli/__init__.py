@@ -1,4 +1,4 @@
-"""The command line: one verb a file, each parses, calls and prints."""
+"""The command line: one file per command, each parses, calls and prints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from linrec.cli.recommend import recommend
 from linrec.cli.reproduce import reproduce
 from linrec.cli.serve import serve
 from linrec.cli.train import train
-from linrec.types import InputError
+from linrec.types import LinrecError
 
 app = typer.Typer(
     name="linrec",
@@ -37,8 +37,8 @@ app = typer.Typer(
 _UsageError: Any = typer.BadParameter.__base__
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         from linrec import __version__
 
         typer.echo(f"linrec {__version__}")
@@ -54,29 +54,29 @@ def _linrec(
     del version
 
 
-_VERBS = (
+_COMMANDS = (
     download, prepare, describe, train, recipes, evaluate, compare, recommend, reproduce, serve,
     export, demo,
 )  # fmt: skip
-for _verb in _VERBS:
-    app.command()(_verb)
+for _command in _COMMANDS:
+    app.command()(_command)
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one sentence and exit code 2."""
+    """Run the command line; an error is one sentence, a user's mistake exit code 2."""
     try:
         sys.exit(app(prog_name="linrec", standalone_mode=False))
-    except InputError as error:
-        _fail(error.render(_flag))
+    except LinrecError as error:
+        _fail(error.render(_flag), error.exit_code)
     except _UsageError as error:
-        told = error.format_message().rstrip(".")  # empty where it has shown the help instead
-        asked = error.ctx.command_path if error.ctx else "linrec"
-        _fail(f"{told}; try `{asked} --help`" if told else "")
-    except typer.Abort:  # Ctrl-C, in what has no better answer to it
+        message = error.format_message().rstrip(".")  # empty where it has shown the help instead
+        command = error.ctx.command_path if error.ctx else "linrec"
+        _fail(f"{message}; try `{command} --help`" if message else "")
+    except typer.Abort:  # Ctrl-C, in a command that does not handle it
         sys.exit(130)
     except OSError as error:  # nothing a traceback would help with
         where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror or error}; check the place and run it again")
+        _fail(f"{where}{error.strerror or error}; check the path and run it again")
 
 
 def _flag(name: str, value: str | None) -> str:
@@ -85,7 +85,7 @@ def _flag(name: str, value: str | None) -> str:
     return flag if value in (None, "True") else f"{flag} {value}"
 
 
-def _fail(sentence: str) -> None:
+def _fail(sentence: str, code: int = 2) -> None:
     if sentence:
         typer.echo(f"linrec: {' '.join(sentence.split())}", err=True)
-    sys.exit(2)
+    sys.exit(code)

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
-
-# typer reads these at run time, when `int | None` would need Python 3.10 spellings it lacks
-Number = Optional[int]  # noqa: UP045
-
-
-class Format(str, Enum):
-    onnx = "onnx"
 
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of `linrec train`.")],
     out: Annotated[Path, typer.Option(help="The folder to write.")],
-    format: Annotated[Format, typer.Option(help="Of the files.")] = Format.onnx,
     top_k: Annotated[
-        Number, typer.Option(min=1, help="Also give the best K unseen items, ranked in the graph.")
+        int | None,
+        typer.Option(min=1, help="Also give the best K unseen items, ranked in the graph."),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an older export.")
@@ -43,7 +35,6 @@ def export(
 
     from linrec.export.folder import export_onnx
 
-    del format  # one so far; whoever scripts this names it
     console = Console()
     with console.status("tracing the graphs and comparing them with torch"):
         exported = export_onnx(run, out, top_k=top_k, overwrite=overwrite)
@@ -53,6 +44,6 @@ def export(
         table.add_row(name, f"{size / 1e6:.1f}", f"{difference:.1e} of the largest score")
     console.print(table)
     if exported.why_no_step is not None:
-        told = f"no step.onnx: {exported.why_no_step}"
-        console.print(told, soft_wrap=True, highlight=False, markup=False)
+        line = f"no step.onnx: {exported.why_no_step}"
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     console.print(f"wrote {out}", soft_wrap=True, highlight=False, markup=False)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from linrec.runs.config import RunConfig
+
 
 def recipes() -> None:
     """List the shipped recipes and what each changes of the defaults.
@@ -12,22 +17,26 @@ def recipes() -> None:
       linrec recipes
       linrec train data/ml-1m --out runs/paper --recipe paper-ml-1m
     """
-    from dataclasses import asdict
-
     from rich.console import Console
     from rich.table import Table
 
-    from linrec.runs.config import RunConfig
-    from linrec.runs.config import recipes as shipped
+    from linrec.runs.recipes import recipes as shipped
 
-    defaults = asdict(RunConfig())
     table = Table("recipe", "what it is", "differs from the default in", title="Recipes")
     for name, config in shipped().items():
-        changed = [
-            f"{key} {value}"
-            for part in ("model", "training")
-            for key, value in asdict(config)[part].items()
-            if value != defaults[part][key]
-        ]
-        table.add_row(name, config.description, ", ".join(changed) or "nothing")
+        table.add_row(name, config.description, ", ".join(_changes(config)) or "nothing")
     Console().print(table)
+
+
+def _changes(config: RunConfig) -> list[str]:
+    """What differs from the default run; settings of a backbone or loss, from its own defaults."""
+    from linrec.runs.config import RunConfig
+
+    default = RunConfig().as_dict()
+    own = RunConfig(model=type(config.model)(), loss=type(config.loss)()).as_dict()
+    return [
+        f"{name} {value}"
+        for part in ("model", "training")
+        for name, value in config.as_dict()[part].items()
+        if value != (default if name in ("backbone", "loss") else own)[part][name]
+    ]

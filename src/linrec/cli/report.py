@@ -14,6 +14,7 @@ from linrec.cli.describe import statistics
 from linrec.evaluation import Evaluation, metric_label
 from linrec.evaluation.tables import best_of, figure, interval, protocol_title
 from linrec.files.atomic import write_text
+from linrec.losses import LossConfig
 from linrec.recommender import Recommender
 from linrec.runs.config import TrainingConfig
 from linrec.training.history import learning_curve
@@ -43,25 +44,24 @@ def write_report(
         curve=b64encode(learning_curve(trained.progress.history)).decode(),
         recommendations=recommendations,
         statistics=statistics(store),
-        settings=[*_settings(config.model), *_settings(config.training)],
+        settings=[
+            setting
+            for part in (config.model, config.loss, config.training)
+            for setting in _settings(part)
+        ],
     )  # fmt: skip
     write_text(path, page)
 
 
-def _settings(config: ModelConfig | TrainingConfig) -> list[tuple[str, str]]:
-    """Each setting in words; those that the backbone does not have are left out."""
-    values = [(item, getattr(config, item.name)) for item in fields(config)]
-    return [
-        (item.name, _told(value, item.metadata["unset"]))
-        for item, value in values
-        if value is not None or not item.metadata["own"]
-    ]
+def _settings(config: ModelConfig | LossConfig | TrainingConfig) -> list[tuple[str, str]]:
+    """Each setting in words."""
+    return [(item.name, _shown(getattr(config, item.name))) for item in fields(config)]
 
 
-def _told(value: object, unset: str) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(value)
-    return unset if value is None else str(value)
+    return "all" if value is None else str(value)  # of the history, or of the features
 
 
 def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:

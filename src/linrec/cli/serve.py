@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from linrec.cli.flags import part_of, with_flags
+from linrec.serving.http.options import HttpOptions, check_exposure, read_token
+from linrec.serving.settings import EngineSettings
 from linrec.types import InputError
 
 if TYPE_CHECKING:
@@ -14,47 +17,28 @@ if TYPE_CHECKING:
 
     from linrec.serving import Engine
 
-Text = Optional[str]  # noqa: UP045 - typer reads it at run time
-Place = Optional[Path]  # noqa: UP045
-Seconds = Optional[float]  # noqa: UP045
-Whole = Optional[int]  # noqa: UP045
 
-
+@with_flags(Engine=EngineSettings, HTTP=HttpOptions)
 def serve(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of `linrec train`.")],
     store: Annotated[
-        Text,
+        str | None,
         typer.Option(
             help="Where users are kept: a file (SQLite), redis://host:6379/0, or memory. "
             r"[dim]\[RUN.users.sqlite][/dim]"
         ),
     ] = None,
     data: Annotated[
-        Place, typer.Option(help="A dataset whose users the store should have from the start.")
+        Path | None, typer.Option(help="A dataset whose users the store should have at first.")
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
     token_file: Annotated[
-        Place, typer.Option(help="A file with the token to ask for; or set LINREC_TOKEN.")
+        Path | None, typer.Option(help="A file with the token to require; or set LINREC_TOKEN.")
     ] = None,
     no_token: Annotated[
         bool, typer.Option("--no-token", help="Let anybody in, also from other machines.")
     ] = False,
-    late: Annotated[
-        str, typer.Option(help="Events older than the newest: insert, append or refuse.")
-    ] = "insert",
-    keep_events: Annotated[
-        int, typer.Option(min=1, help="Events kept of a user, the newest.")
-    ] = 100_000,
-    ann_from: Annotated[
-        Whole, typer.Option(help="Search approximately from so many items on (linrec\\[ann]).")
-    ] = None,
-    watch: Annotated[
-        Seconds, typer.Option(min=0.1, help="Look so often for a new model in RUN.")
-    ] = None,
-    threads: Annotated[Whole, typer.Option(min=1, help="Threads of a model call.")] = None,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 1_048_576,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds of a request.")] = 30.0,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of a model call.")] = None,
+    **settings: Any,
 ) -> None:
     """Serve recommendations over HTTP; each event costs the same whatever the history.
 
@@ -71,7 +55,6 @@ def serve(
     from rich.console import Console
 
     try:
-        from linrec.serving.http.options import HttpOptions, check_exposure, read_token
         from linrec.serving.http.server import bound
         from linrec.serving.http.server import serve as serve_http
     except ImportError as error:
@@ -79,24 +62,23 @@ def serve(
             f"serving needs the package {error.name}; install it with: pip install linrec[serve]"
         ) from None
     from linrec.backbones.saving import read_description
-    from linrec.serving import Engine, EngineSettings, open_store
+    from linrec.serving import Engine, open_store
 
-    read_description(run)  # before a store is made beside what is no run
+    read_description(run)  # before a store is made beside what is not a run
     if threads is not None:
         import torch
 
         torch.set_num_threads(threads)
-    token = read_token(token_file)
-    check_exposure(host, token, no_token)
-    address = bound(host, port)
-    settings = EngineSettings(keep_events=keep_events, late=late, ann_from=ann_from)  # type: ignore[arg-type]
-    place = store or f"{str(run).rstrip('/')}.users.sqlite"
-    engine = Engine(run, open_store(place), settings)
+    options = HttpOptions(**part_of(HttpOptions, settings), token=read_token(token_file))
+    check_exposure(options.host, options.token, no_token)
+    engine_settings = EngineSettings(**part_of(EngineSettings, settings))
+    address = bound(options.host, options.port)
+    users = store or f"{str(run).rstrip('/')}.users.sqlite"
+    engine = Engine(run, open_store(users), engine_settings)
     console = Console(stderr=True)
     if data is not None:
         _load(engine, data, console)
-    _introduce(engine, place, console, f"{host}:{address.getsockname()[1]}")
-    options = HttpOptions(host=host, token=token, most_body=max_body, timeout=timeout, watch=watch)
+    _introduce(engine, users, console, f"{options.host}:{address.getsockname()[1]}")
     serve_http(engine, options, address)
 
 
@@ -115,13 +97,13 @@ def _load(engine: Engine, data: Path, console: Console) -> None:
     console.print(f"took over {taken:,} users of {data}", highlight=False, markup=False)
 
 
-def _introduce(engine: Engine, place: str, console: Console, address: str) -> None:
+def _introduce(engine: Engine, users: str, console: Console, address: str) -> None:
     model = engine.model
     way = model.why_no_state or "each event costs the same whatever the history"
     # an address of Redis may hold a password
-    where = place if "://" not in place else place.split("://")[0]
-    told = (
+    where = users if "://" not in users else users.split("://")[0]
+    line = (
         f"serving {model.run} at http://{address}: {model.n_items:,} items; {way}; users are kept "
         f"in {where}"
     )
-    console.print(told, highlight=False, markup=False, soft_wrap=True)
+    console.print(line, highlight=False, markup=False, soft_wrap=True)

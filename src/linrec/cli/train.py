@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from linrec.cli.settings import with_settings
+from linrec.backbones.config import CONFIGS as BACKBONES
+from linrec.cli.flags import with_flags
+from linrec.losses.config import CONFIGS as LOSSES
+from linrec.runs.config import TrainingConfig
 
 if TYPE_CHECKING:
     from linrec.training.watch import Watch
 
 
-@with_settings
+@with_flags(Model=BACKBONES, Loss=LOSSES, Training=TrainingConfig)
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset of `linrec prepare`.")],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
     recipe: Annotated[str, typer.Option(help="A shipped recipe or a .toml file.")] = "default",
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run that was cut short.")
+        bool, typer.Option("--resume", help="Continue a run that was cut short.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run there.")] = False,
     **settings: Any,
@@ -28,7 +31,7 @@ def train(
     """Train a model, keep the best of it, evaluate it and save it all in one folder.
 
     Stops by itself when validation NDCG@10 no longer rises. Ctrl-C ends cleanly with the best
-    model so far; the same command with --resume goes on from there.
+    model so far; the same command with --resume continues from there.
 
     Examples:
 
@@ -54,7 +57,7 @@ def train(
     trained = recommender.trained
     assert trained is not None
     if trained.interrupted:
-        watch.say(f"Stopped; the best model so far is in {out}. Go on with --resume.")
+        watch.say(f"Stopped; the best model so far is in {out}. Continue with --resume.")
         sys.exit(130)
     progress = trained.progress
     watch.say(

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from linrec.losses.full_softmax import FullSoftmax, full_softmax
-from linrec.losses.gbce import GBCE
-from linrec.losses.loss import Candidates, Loss
-from linrec.losses.sampled_softmax import SampledSoftmax
-from linrec.types import InputError
+from linrec.losses.config import LossConfig
 
-__all__ = ["LOSSES", "Candidates", "Loss", "full_softmax", "own_settings_of"]
+if TYPE_CHECKING:
+    from linrec.losses.catalogue import LOSSES, build_loss, loss_config
+    from linrec.losses.items import ItemVectors
+    from linrec.losses.loss import Loss
+    from linrec.losses.softmax import full_softmax
 
-LOSSES: dict[str, type[Loss]] = {
-    "softmax": FullSoftmax,
-    "sampled-softmax": SampledSoftmax,
-    "gbce": GBCE,
+__all__ = [
+    "LOSSES",
+    "ItemVectors",
+    "Loss",
+    "LossConfig",
+    "build_loss",
+    "full_softmax",
+    "loss_config",
+]
+
+# imported on first use: `linrec train --help` shows the settings without torch
+_HOMES = {
+    "LOSSES": "catalogue",
+    "ItemVectors": "items",
+    "Loss": "loss",
+    "build_loss": "catalogue",
+    "full_softmax": "softmax",
+    "loss_config": "catalogue",
 }
 
 
-def own_settings_of(loss: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was left open (None) filled in by the loss; what it has no use for refused."""
-    own = LOSSES[loss].own_settings
-    for name, value in given.items():
-        if value is not None and name not in own:
-            users = [other for other, found in LOSSES.items() if name in found.own_settings]
-            raise InputError(
-                f"the loss {loss} has no use for {name}; leave --{name.replace('_', '-')} out, or "
-                f"choose --loss {' or '.join(users)}"
-            )
-    return {name: own[name] if given.get(name) is None else given[name] for name in own}
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'linrec.losses' has no attribute {name!r}")
+    return getattr(import_module(f"linrec.losses.{_HOMES[name]}"), name)

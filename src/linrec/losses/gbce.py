@@ -6,50 +6,48 @@ ever sees a wrong item. Raising the target's probability to a power beta below o
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrec.losses.loss import Candidates, Loss
+from linrec.losses.config import GBCEConfig
+from linrec.losses.items import ItemVectors
+from linrec.losses.loss import Loss
 from linrec.losses.sampling import IntArray, Sampler, own_score
 
-# targets that share their draws: then their scores are one product, and not a gathered row a draw,
-# which would cost more than a catalogue of thousands does; yet a step meets many items
-TOGETHER = 32
+# targets that share their draws: then their scores are one product instead of one gathered row per
+# draw, which would cost more than a catalogue of thousands does; yet a step meets many items
+GROUP = 32
 
 
 class GBCE(Loss):
     """Negatives are drawn from all items alike, as the calibration assumes."""
 
-    own_settings = {"negatives": 256, "calibration": 0.75, "sparse_items": False}  # noqa: RUF012
+    Config: ClassVar[type[GBCEConfig]] = GBCEConfig
 
-    def __init__(self, counts: IntArray, *, negatives: int, calibration: float) -> None:
-        super().__init__(counts)
+    def __init__(self, config: GBCEConfig, counts: IntArray) -> None:
+        super().__init__(config, counts)
         # there are no more, and a target would be outweighed by the same items over and over
-        self.negatives = min(negatives, max(self.n_items - 1, 1))
+        self.negatives = min(config.negatives, max(self.n_items - 1, 1))
         self.sampler = Sampler(counts, power=0.0)
-        self.beta = target_power(self.negatives, self.n_items, calibration)
+        self.beta = target_power(self.negatives, self.n_items, config.calibration)
 
-    def candidates(self, targets: Tensor) -> Tensor:
-        groups = -(-len(targets) // TOGETHER)
-        drawn = self.sampler.draw(groups, self.negatives, device=targets.device)
-        return torch.cat([targets, drawn.flatten()])
-
-    def __call__(self, hidden: Tensor, targets: Tensor, candidates: Candidates) -> Tensor:
-        items, (vectors, bias, _) = candidates.items, candidates
-        assert items is not None
+    def __call__(self, hidden: Tensor, targets: Tensor, items: ItemVectors) -> Tensor:
         count = len(targets)
-        drawn = items[count:].view(-1, self.negatives)  # [groups, K]
-        missing = len(drawn) * TOGETHER - count
-        grouped = F.pad(hidden, (0, 0, 0, missing)).view(len(drawn), TOGETHER, hidden.shape[1])
+        drawn = self.sampler.draw(-(-count // GROUP), self.negatives, device=targets.device)
+        vectors, bias = items.of(torch.cat([targets, drawn.flatten()]))
+        missing = len(drawn) * GROUP - count
+        grouped = F.pad(hidden, (0, 0, 0, missing)).view(len(drawn), GROUP, hidden.shape[1])
         with torch.autocast(hidden.device.type, enabled=False):
             own = own_score(hidden, vectors[:count], None if bias is None else bias[:count])
             others = (
                 grouped @ vectors[count:].view(*drawn.shape, hidden.shape[1]).mT
-            )  # [groups, together, K]
+            )  # [groups, GROUP, K]
         if bias is not None:
             others = others + bias[count:].view(len(drawn), 1, self.negatives)
-        hits = drawn[:, None] == F.pad(targets, (0, missing)).view(len(drawn), TOGETHER, 1)
+        hits = drawn[:, None] == F.pad(targets, (0, missing)).view(len(drawn), GROUP, 1)
         return gbce(own, others.flatten(0, 1)[:count], hits.flatten(0, 1)[:count], self.beta)
 
 

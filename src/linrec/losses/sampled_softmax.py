@@ -10,38 +10,37 @@ Yi et al. correct the target too, because theirs is one of the draws.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrec.losses.loss import Candidates, Loss
+from linrec.losses.config import SampledSoftmaxConfig
+from linrec.losses.items import ItemVectors
+from linrec.losses.loss import Loss
 from linrec.losses.sampling import IntArray, Sampler, own_score
 
 
 class SampledSoftmax(Loss):
     """All targets of a step share its draws."""
 
-    own_settings = {"negatives": 2048, "sampling_power": 0.5, "sparse_items": False}  # noqa: RUF012
+    Config: ClassVar[type[SampledSoftmaxConfig]] = SampledSoftmaxConfig
 
-    def __init__(self, counts: IntArray, *, negatives: int, sampling_power: float) -> None:
-        super().__init__(counts)
-        self.negatives, self.sampler = negatives, Sampler(counts, sampling_power)
+    def __init__(self, config: SampledSoftmaxConfig, counts: IntArray) -> None:
+        super().__init__(config, counts)
+        self.negatives = config.negatives
+        self.sampler = Sampler(counts, config.sampling_power)
 
-    def candidates(self, targets: Tensor) -> Tensor:
-        return torch.cat([targets, self.sampler.draw(self.negatives, device=targets.device)])
-
-    def __call__(self, hidden: Tensor, targets: Tensor, candidates: Candidates) -> Tensor:
-        items, (vectors, bias, _) = candidates.items, candidates
-        assert items is not None
-        drawn = items[len(targets) :]
+    def __call__(self, hidden: Tensor, targets: Tensor, items: ItemVectors) -> Tensor:
+        count = len(targets)
+        drawn = self.sampler.draw(self.negatives, device=targets.device)
+        vectors, bias = items.of(torch.cat([targets, drawn]))
         expected = self.sampler.log_probability(drawn) + math.log(self.negatives)
-        offset = -expected if bias is None else bias[len(targets) :] - expected
+        offset = -expected if bias is None else bias[count:] - expected
         with torch.autocast(hidden.device.type, enabled=False):
-            own = own_score(
-                hidden, vectors[: len(targets)], None if bias is None else bias[: len(targets)]
-            )
-            others = torch.addmm(offset.to(hidden.dtype), hidden, vectors[len(targets) :].T)
+            own = own_score(hidden, vectors[:count], None if bias is None else bias[:count])
+            others = torch.addmm(offset.to(hidden.dtype), hidden, vectors[count:].T)
         return sampled_softmax(own, others, hits=drawn == targets[:, None])
 
 

@@ -1,4 +1,4 @@
-"""Items to be told from the targets, drawn with torch's generator: a step's seed fixes them."""
+"""Negatives, drawn with torch's generator: the seed of a step fixes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IntArray = NDArray[np.int64]
 class Sampler:
     """Draws items with replacement, each in proportion to (1 + how often it occurs) ** power.
 
-    The one more lets an item be drawn that training never asks for: what is never an alternative
+    The 1 lets an item be drawn that is never a target: without ever being a negative, its score
     would never be pushed down. Power 0 draws all items alike.
     """
 
@@ -28,13 +28,13 @@ class Sampler:
         self.log_share = share.log().float()
 
     def draw(self, *shape: int, device: torch.device) -> Tensor:
-        """Item indices of the shape asked for."""
+        """Item indices of this shape."""
         self.reach = self.reach.to(device)
-        places = torch.searchsorted(
+        index = torch.searchsorted(
             self.reach, torch.rand(shape, dtype=self.reach.dtype, device=device), right=True
         )
         # rounding may leave the last reach a little below one
-        return places.clamp_(max=len(self.reach) - 1) + PAD + 1
+        return index.clamp_(max=len(self.reach) - 1) + PAD + 1
 
     def log_probability(self, items: Tensor) -> Tensor:
         self.log_share = self.log_share.to(items.device)
@@ -42,6 +42,6 @@ class Sampler:
 
 
 def own_score(hidden: Tensor, vectors: Tensor, bias: Tensor | None) -> Tensor:
-    """Of each row with the vector beside it: [T, d], [T, d] -> [T]."""
+    """The score of each row with its own vector: [T, d], [T, d] -> [T]."""
     score = (hidden * vectors).sum(-1)
     return score if bias is None else score + bias

@@ -1,187 +1,152 @@
-"""What a run is: the model, and how it was trained. Read from recipes, flags and config.json."""
+"""What a run is: model, loss and training. Read from recipes, flags and config.json."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import Field, asdict, dataclass, field, fields, replace
-from importlib import resources
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict
 
-from linrec.backbones.config import ModelConfig, complaint, described
-from linrec.types import InputError
+from linrec.backbones.config import CONFIGS as MODEL_CONFIGS
+from linrec.backbones.config import ModelConfig
+from linrec.losses.config import CONFIGS as LOSS_CONFIGS
+from linrec.losses.config import LossConfig
+from linrec.settings import check, either, setting, settings_of
+from linrec.settings import parse as parse_part
+from linrec.types import InputError, argument
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-
-def is_own(item: Field[Any]) -> bool:
-    """Whether only some losses have this setting (`Loss.own_settings`)."""
-    return bool(item.metadata["own"])
-
-
-SEEDS = 2**63  # torch takes no more
+Precision = Literal["float32", "bfloat16"]
+Content = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    epochs: int = described(100, "Epochs at most.")
-    patience: int = described(10, "Epochs without a better validation NDCG@10 before stopping.")
-    learning_rate: float = described(1e-3, "Step size of Adam.")
-    weight_decay: float = described(0.0, "L2 penalty of Adam.")
-    window: int = described(2048, "Events trained on at a stretch; longer histories are cut.")
-    batch_tokens: int = described(4096, "Events in a batch, padding included.")
-    seed: int = described(0, "The same seed gives the same model.")
-    loss: Literal["softmax", "sampled-softmax", "gbce"] = described(
-        "softmax", "Over the whole catalogue, or with negatives drawn from a large one."
+    epochs: int = setting(100, "Maximum number of epochs.", min=1)
+    patience: int = setting(
+        10, "Epochs without a better validation NDCG@10 before stopping.", min=1
     )
-    negatives: int | None = described(
-        None,
-        "Items drawn for the targets to be told from (sampled-softmax, gbce).",
-        unset="2048, gbce 256",
-        own=True,
+    learning_rate: float = setting(1e-3, "Learning rate of Adam.", above=0)
+    weight_decay: float = setting(0.0, "L2 penalty of Adam.", min=0)
+    window: int = setting(2048, "Events per training window; longer histories are cut.", min=1)
+    batch_tokens: int = setting(4096, "Events per batch, padding included.", min=1)
+    seed: int = setting(0, "Random seed; the same seed gives the same model.", min=0, below=2**63)
+    sparse_items: bool = setting(
+        False,
+        "Update only the embeddings of the items in a step, for losses that sample negatives.",
     )
-    sampling_power: float | None = described(
-        None,
-        "How much oftener popular items are drawn: 0 not at all, 1 in proportion "
-        "(sampled-softmax).",
-        unset="0.5",
-        own=True,
+    precision: Precision = setting(
+        "float32", "Float type of the matrix products.", choices=get_args(Precision)
     )
-    calibration: float | None = described(
-        None,
-        "t of gSASRec: 0 is binary cross-entropy, 1 takes all overconfidence back (gbce).",
-        unset="0.75",
-        own=True,
-    )
-    sparse_items: bool | None = described(
-        None,
-        "Move only the items that a step meets (sampled-softmax, gbce).",
-        unset="no",
-        own=True,
-    )
-    precision: Literal["float32", "bfloat16"] = described("float32", "Of the matrix products.")
-    compile: bool = described(False, "Train through torch.compile, which needs a C++ compiler.")
-    device: str = described("auto", "cpu, cuda, mps or auto.")
+    compile: bool = setting(False, "Train through torch.compile, which needs a C++ compiler.")
+    device: str = setting("auto", "Device to train on: cpu, cuda, mps or auto.")
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "window", "batch_tokens"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not 0 < self.learning_rate < float("inf"):
-            raise InputError(f"learning_rate must be positive, not {self.learning_rate}")
-        if not 0 <= self.weight_decay < float("inf"):
-            raise InputError(f"weight_decay must be 0 or more, not {self.weight_decay}")
-        if not 0 <= self.seed < SEEDS:
-            raise InputError(f"seed must be at least 0 and below 2**63, not {self.seed}")
-        self._check_loss()
-
-    def _check_loss(self) -> None:
-        if self.negatives is not None and self.negatives < 1:
-            raise InputError(f"negatives must be at least 1, not {self.negatives}")
-        if self.sampling_power is not None and not 0 <= self.sampling_power <= 1:
-            raise InputError(f"sampling_power must be from 0 to 1, not {self.sampling_power}")
-        if self.calibration is not None and not 0 <= self.calibration <= 1:
-            raise InputError(f"calibration must be from 0 to 1, not {self.calibration}")
+        check(self)
         if self.sparse_items and self.weight_decay:
             raise InputError(
-                "sparse_items leaves items alone that a step does not meet, weight_decay would "
+                "sparse_items leaves items alone that are not in a step, weight_decay would "
                 "shrink them; leave one of the two out"
             )
-
-    def completed(self) -> TrainingConfig:
-        """What was left open filled in by the loss; what it has no use for refused."""
-        from linrec.losses import own_settings_of  # here, to list the settings without torch
-
-        given = {item.name: getattr(self, item.name) for item in fields(self) if is_own(item)}
-        return replace(self, **own_settings_of(self.loss, given))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
-
     model: ModelConfig = field(default_factory=ModelConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     description: str = ""
 
+    def __post_init__(self) -> None:
+        if self.training.sparse_items and not self.loss.samples_items:
+            sampling = [name for name, config in LOSS_CONFIGS.items() if config.samples_items]
+            raise InputError(
+                f"the loss {self.loss.loss} has no use for sparse_items, because it moves every "
+                f"item in every step; leave {argument('sparse_items')} out, or choose "
+                f"{either([argument('loss', name) for name in sampling])}"
+            )
+
     @property
     def window(self) -> int:
-        """Events of one training window: none is longer than what the encoder will ever read."""
+        """Events of one training window, never more than the encoder reads of a history."""
         return min(self.training.window, self.model.max_length or self.training.window)
 
-    def with_settings(self, settings: dict[str, Any]) -> RunConfig:
-        """The same run with some fields changed, each named as in `settings_of`."""
-        unknown = sorted(set(settings) - set(SETTINGS))
-        if unknown:
-            raise InputError(f"unknown setting {unknown[0]!r}; choose from {', '.join(SETTINGS)}")
-        merged = self.as_dict()
-        for name, value in settings.items():
-            merged[SETTINGS[name]][name] = value
-        return parse(merged)
-
-    def completed(self) -> RunConfig:
-        """Nothing left open but what only the data can tell."""
-        from linrec.backbones.catalogue import completed  # here, to list the settings without torch
-
-        return replace(self, model=completed(self.model), training=self.training.completed())
-
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As recipes and config.json have it: the loss is a part of the training."""
+        return {
+            "model": asdict(self.model),
+            "training": asdict(self.loss) | asdict(self.training),
+            "description": self.description,
+        }
 
-    def with_training(self, **changes: Any) -> RunConfig:
-        return replace(self, training=replace(self.training, **changes))
+
+def _names(*configs: Any) -> dict[str, None]:
+    return dict.fromkeys(name for config in configs for name in settings_of(config))
 
 
 SETTINGS: dict[str, Literal["model", "training"]] = {
-    **{item.name: "model" for item in fields(ModelConfig)},
-    **{item.name: "training" for item in fields(TrainingConfig)},
+    **dict.fromkeys(_names(*MODEL_CONFIGS.values()), "model"),
+    **dict.fromkeys(_names(*LOSS_CONFIGS.values(), TrainingConfig), "training"),
 }
 """Every setting of a run and the part it belongs to; no name is in both."""
 
 
-def parse(content: dict[str, Any], source: str = "") -> RunConfig:
-    """Check what came from a file or the command line; an unknown field is an error."""
+def parse(content: Content, source: str = "") -> RunConfig:
+    """The run that a recipe or a config.json describes; what it leaves out has its default."""
     try:
-        return TypeAdapter(RunConfig).validate_python(content)
-    except ValidationError as error:
-        told = complaint(error, {"": RunConfig, "model": ModelConfig, "training": TrainingConfig})
-        raise InputError(f"{source}: {told}" if source else told) from None
+        return _parse(content)
+    except InputError as error:
+        raise InputError(f"{source}: {error.args[0]}" if source else error.args[0]) from None
 
 
-def recipes() -> dict[str, RunConfig]:
-    """The shipped recipes, by name."""
-    folder = resources.files("linrec") / "recipes"
-    found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
-    return {
-        name.removesuffix(".toml"): _from_toml((folder / name).read_bytes(), name) for name in found
-    }
+def with_settings(content: Content, settings: Content) -> dict[str, Any]:
+    """The content of a recipe with some settings changed, each by its name alone."""
+    of_models, _, of_runs = _known()
+    _refuse_unknown(settings, of_runs)
+    changed = {part: dict(content.get(part, {})) for part in ("model", "training")}
+    for name, value in settings.items():
+        changed["model" if name in of_models else "training"][name] = value
+    return {**content, **changed}
 
 
-def recipe(name: str) -> RunConfig:
-    """A shipped recipe by name, or one of your own by the path of its TOML file."""
-    if name.endswith(".toml"):
-        path = Path(name)
-        try:
-            return _from_toml(path.read_bytes(), str(path))
-        except OSError as error:
-            raise InputError(f"cannot read recipe {path}: {error.strerror}") from error
-    shipped = recipes()
-    if name not in shipped:
-        raise InputError(
-            f"unknown recipe {name!r}; choose from {', '.join(shipped)}, or give a .toml file"
-        )
-    return shipped[name]
+def _parse(content: Content) -> RunConfig:
+    from linrec.backbones import model_config  # here, to list the settings without torch
+    from linrec.losses import loss_config
+
+    of_models, of_losses, of_runs = _known()
+    _refuse_unknown(content, ("model", "training", "description"))
+    model, training = _section(content, "model"), _section(content, "training")
+    _refuse_unknown(model, of_models, " in [model]")
+    _refuse_unknown(training, [name for name in of_runs if name not in of_models], " in [training]")
+    loss = {name: training.pop(name) for name in of_losses if name in training}
+    return RunConfig(
+        model=model_config(**model),
+        loss=loss_config(**loss),
+        training=parse_part(TrainingConfig, training),
+        description=str(content.get("description", "")),
+    )
 
 
-def _from_toml(content: bytes, source: str) -> RunConfig:
-    try:
-        return parse(tomllib.loads(content.decode()), f"recipe {source}")
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"recipe {source} is not valid TOML: {error}") from error
+def _known() -> tuple[Collection[str], Collection[str], Collection[str]]:
+    """The names of the settings of models, of losses and of whole runs."""
+    from linrec.backbones.catalogue import configs as model_configs
+    from linrec.losses.catalogue import configs as loss_configs
+
+    models, losses = model_configs().values(), loss_configs().values()
+    return _names(*models), _names(*losses), _names(*models, *losses, TrainingConfig)
+
+
+def _section(content: Content, name: str) -> dict[str, Any]:
+    """Without None, which older runs recorded for the settings of other backbones and losses."""
+    section = content.get(name, {})
+    if not isinstance(section, Mapping):
+        raise InputError(f"{name} must be a table of settings, not {section!r}")
+    return {key: value for key, value in section.items() if value is not None}
+
+
+def _refuse_unknown(content: Content, known: Collection[str], where: str = "") -> None:
+    for name in content:
+        if name not in known:
+            raise InputError(f"unknown setting {name!r}{where}; choose from {', '.join(known)}")

@@ -1,10 +1,17 @@
 """Serving: an engine that advances users event by event, the stores behind it, HTTP before it."""
 
-from linrec.serving.answers import Answer, Ask, Explanation, UnknownError, UserView
-from linrec.serving.appending import Append, Appended, LateEventError, NewEvent
-from linrec.serving.engine import Engine
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from linrec.serving.settings import EngineSettings
-from linrec.serving.stores import Store, StoreError, StoreFullError, open_store
+
+if TYPE_CHECKING:
+    from linrec.serving.answers import Answer, Ask, Explanation, UnknownError, UserView
+    from linrec.serving.appending import Append, Appended, LateEventError, NewEvent
+    from linrec.serving.engine import Engine
+    from linrec.serving.stores import Store, StoreError, StoreFullError, open_store
 
 __all__ = [
     "Answer",
@@ -23,3 +30,18 @@ __all__ = [
     "UserView",
     "open_store",
 ]
+
+# imported on first use: `linrec serve --help` shows the settings without torch
+_HOMES = {
+    "answers": ("Answer", "Ask", "Explanation", "UnknownError", "UserView"),
+    "appending": ("Append", "Appended", "LateEventError", "NewEvent"),
+    "engine": ("Engine",),
+    "stores": ("Store", "StoreError", "StoreFullError", "open_store"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"linrec.serving.{home}"), name)
+    raise AttributeError(f"module 'linrec.serving' has no attribute {name!r}")

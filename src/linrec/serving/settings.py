@@ -5,37 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from linrec.types import InputError
+from linrec.settings import check, setting
 
 Late = Literal["insert", "append", "refuse"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    keep_events: int = 100_000
-    """The newest events of a user that are kept; older ones are gone, and their ids with them."""
-
-    late: Late = "insert"
-    """What becomes of an event older than the user's newest: put where its time says (the state is
-    made anew), put at the end as if it came now, or refused."""
-
-    batch_size: int = 64
-    """Requests answered together at most."""
-
-    batch_wait: float = 0.0
-    """Seconds to wait for company; 0 takes what is there."""
-
-    long_work: int = 2
-    """Whole histories worked on at the same time at most: states made anew, explanations."""
-
-    ann_from: int | None = None
-    """Items from which on an approximate index (faiss) finds the best ones; None: never."""
+    keep_events: int = setting(
+        100_000, "Newest events to keep per user; older ones are deleted with their ids.", min=1
+    )
+    late: Late = setting(
+        "insert",
+        "What to do with an event older than the user's newest: insert it by its time (which "
+        "rebuilds the state), append it as if it came now, or refuse it.",
+        choices=get_args(Late),
+    )
+    batch_size: int = setting(64, "Maximum number of requests in a model call.", min=1)
+    batch_wait: float = setting(
+        0.0, "Seconds to wait for more requests before a model call.", min=0, max=1
+    )
+    long_work: int = setting(
+        2, "Maximum number of whole histories to encode at the same time.", min=1
+    )
+    ann_from: int | None = setting(
+        None,
+        "Number of items from which on to search approximately (linrec\\[ann]); never if left out.",
+    )
 
     def __post_init__(self) -> None:
-        if self.late not in get_args(Late):
-            raise InputError(f"late is one of {', '.join(get_args(Late))}, not {self.late!r}")
-        for name in ("keep_events", "batch_size", "long_work"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not 0 <= self.batch_wait <= 1:
-            raise InputError(f"batch_wait is 0 to 1 seconds, not {self.batch_wait}")
+        check(self)

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from linrec.backbones.saving import last_line, read_tensors
 from linrec.files.atomic import write_bytes
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -65,7 +65,7 @@ def load(folder: Path, model: nn.Module, optimizers: Sequence[Optimizer]) -> Pro
         return _progress(path)
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{path} does not fit this run ({last_line(error)}); train without --resume"
+            f"{path} does not fit this run ({last_line(error)}); train without {argument('resume')}"
         ) from None
 
 

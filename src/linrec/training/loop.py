@@ -38,7 +38,7 @@ from linrec.training.history import write_history
 from linrec.training.interrupt import CtrlC
 from linrec.training.step import Step
 from linrec.training.watch import Watch
-from linrec.types import PAD, InputError, SequenceBatch
+from linrec.types import PAD, LinrecError, SequenceBatch, argument
 
 CHECKPOINT_SECONDS = 300.0
 
@@ -51,11 +51,14 @@ class Trained:
     interrupted: bool
 
 
-class DivergedError(InputError):
+class DivergedError(LinrecError):
     """The loss left the finite numbers, and no later step could bring it back."""
 
+    exit_code = 3
+
     def __init__(self, epoch: int, loss: float) -> None:
-        super().__init__(f"the loss became {loss} in epoch {epoch}; try a smaller --learning-rate")
+        remedy = f"try a smaller {argument('learning_rate')}"
+        super().__init__(f"the loss became {loss} in epoch {epoch}; {remedy}")
         self.epoch = epoch
 
 
@@ -187,7 +190,7 @@ def epoch_batches(model: Backbone, split: Split, config: RunConfig, epoch: int) 
         rows = windows(split.train, config.window, rng, cut_all=True)
     else:
         rows = prefixes(split.train, config.window)
-    masking = Masking(model.mask_token, model.config.mask_ratio or 0.0)
+    masking = Masking(model.mask_token, model.mask_ratio)
     return cloze_batches(rows, masking, tokens=tokens, rng=rng)
 
 

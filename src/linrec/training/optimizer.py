@@ -9,7 +9,7 @@ from linrec.runs.config import TrainingConfig
 
 
 def optimizers_of(model: Backbone, training: TrainingConfig) -> list[torch.optim.Optimizer]:
-    """One for all parameters; or with `sparse_items` a second one for the table of items.
+    """One for all parameters; with `sparse_items` a second one for the item embedding.
 
     Adam moves every parameter in every step. Of a million items a step meets thousands, and moving
     the others costs more than all the rest: the second optimizer leaves them where they are, their

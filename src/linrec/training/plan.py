@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from linrec.backbones.catalogue import find
+from linrec.backbones.config import FeatureConfig
 from linrec.backbones.saving import (
     CONFIG,
     Catalogue,
@@ -21,7 +21,7 @@ from linrec.data.dataset.item_features import ITEM, Field, ItemFeatures, choose_
 from linrec.data.dataset.store import SequenceStore
 from linrec.files.atomic import write_folder
 from linrec.runs.config import RunConfig, parse
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
 MAY_CHANGE = ("epochs", "patience")
 """When a run is resumed; any other change would make it another run."""
@@ -35,29 +35,27 @@ class Plan:
 
     @classmethod
     def of(cls, asked: RunConfig, store: SequenceStore, say: Callable[[str], None]) -> Plan:
-        """What was left open follows from the backbone and the data."""
-        config = asked.completed()
-        model = config.model
+        """The features to read, if left open, follow from the data."""
+        model = asked.model
         fields: tuple[Field, ...] = ()
-        if find(model.backbone).reads_features:
+        if isinstance(model, FeatureConfig):
             names = None if model.features is None else tuple(model.features)
             fields = choose_fields(store.item_table, store.features, names, say)
             model = replace(model, features=tuple(field.name for field in fields))
             if names is None and model.features == (ITEM,):
                 say(
                     f"{named(store)} has no item features to learn from: {model.backbone} takes "
-                    "the item's own id for one; `linrec prepare EVENTS --items FILE --out DATA` "
-                    "adds some"
+                    "the item's own id for one; `linrec prepare` with a file of items adds some"
                 )
         features = ItemFeatures.of(store.item_table, fields)
-        return cls(replace(config, model=model), store, features)
+        return cls(replace(asked, model=model), store, features)
 
     @property
     def description(self) -> RunDescription:
         place = None if self.store.path is None else str(self.store.path.resolve())
         return RunDescription(
             linrec=version("linrec"), model=self.config.model,
-            training=asdict(self.config.training), n_items=self.store.n_items,
+            training=self.config.as_dict()["training"], n_items=self.store.n_items,
             dataset={"fingerprint": self.store.fingerprint, "path": place},
             features=self.features.fields,
         )  # fmt: skip
@@ -85,7 +83,7 @@ class Plan:
         if not self.features.same_as(read_features(folder, description, catalogue)):
             raise InputError(
                 f"the item features of {named(self.store)} are no longer those that {folder} was "
-                "begun with; train without --resume in another place"
+                f"begun with; train without {argument('resume')} in another place"
             )
 
     def _check_same_settings(self, folder: Path, before: RunConfig) -> None:

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from linrec.backbones import Backbone
 from linrec.data.dataset.sequences import IntArray
-from linrec.losses import LOSSES, Candidates, Loss
+from linrec.losses import ItemVectors, build_loss
+from linrec.losses.items import Scored
 from linrec.losses.loss import at_targets
-from linrec.runs.config import RunConfig
+from linrec.runs.config import RunConfig, TrainingConfig
 from linrec.training.optimizer import optimizers_of
-from linrec.types import InputError, SequenceBatch
+from linrec.types import InputError, SequenceBatch, argument
 
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
     "float32": "32-true",
@@ -30,16 +31,17 @@ class Step:
     def __init__(self, model: Backbone, config: RunConfig, counts: IntArray) -> None:
         """counts: [n_items + 1], how often each item occurs in training."""
         training = config.training
-        self.model, self.fabric = model, make_fabric(config)
-        self.loss = loss_of(config, counts)
+        self.model, self.fabric = model, make_fabric(training)
+        self.loss = build_loss(config.loss, counts)
+        self.item_vectors = ModelItems(model)
         self.module, *self.optimizers = self.fabric.setup(model, *optimizers_of(model, training))
         self.encode = compiled(self.module) if training.compile else self.module
 
     def __call__(self, batch: SequenceBatch, seed: int) -> float:
-        """The loss before the step. All that is random in it follows from the seed."""
+        """Returns the loss before the step. Everything random in it follows from the seed."""
         torch.manual_seed(seed)
         items, keep, targets = (self.fabric.to_device(part) for part in batch)
-        loss = self._loss(self.encode(items, keep), targets)
+        loss = self.loss(*at_targets(self.encode(items, keep), targets), self.item_vectors)
         value = loss.item()
         if np.isfinite(value):  # else the weights stay as they were
             for optimizer in self.optimizers:
@@ -49,27 +51,22 @@ class Step:
                 optimizer.step()
         return value
 
-    def _loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        hidden, targets = at_targets(hidden, targets)
-        asked, bias = self.loss.candidates(targets), self.model.item_bias()
-        if asked is None:
-            candidates = Candidates(self.model.item_vectors(), bias)
-        else:
-            vectors = self.model.vectors_of(asked)
-            candidates = Candidates(vectors, None if bias is None else bias[asked], asked)
-        return self.loss(hidden, targets, candidates)
+
+class ModelItems(ItemVectors):
+    """The items of a model, computed when a loss needs them: all, or only those it sampled."""
+
+    def __init__(self, model: Backbone) -> None:
+        self.model = model
+
+    def all(self) -> Scored:
+        return Scored(self.model.item_vectors(), self.model.item_bias())
+
+    def of(self, ids: Tensor) -> Scored:
+        bias = self.model.item_bias()
+        return Scored(self.model.vectors_of(ids), None if bias is None else bias[ids])
 
 
-def loss_of(config: RunConfig, counts: IntArray) -> Loss:
-    """The loss of a run with the settings that are its own."""
-    training = config.training
-    own = {name: getattr(training, name) for name in LOSSES[training.loss].own_settings}
-    own.pop("sparse_items", None)  # how its gradient is used, not what it is
-    return LOSSES[training.loss](counts, **own)
-
-
-def make_fabric(config: RunConfig) -> Fabric:
-    training = config.training
+def make_fabric(training: TrainingConfig) -> Fabric:
     try:
         return Fabric(
             accelerator=training.device, devices=1, precision=PRECISIONS[training.precision]
@@ -77,12 +74,12 @@ def make_fabric(config: RunConfig) -> Fabric:
     except (RuntimeError, ValueError) as error:
         raise InputError(
             f"device {training.device!r} cannot be used ({str(error).splitlines()[0]}); "
-            "try --device cpu or --device auto"
+            f"try {argument('device', 'cpu')} or {argument('device', 'auto')}"
         ) from None
 
 
 def compiled(module: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same by torch.compile, which needs a compiler when it is first called."""
+    """The module through torch.compile, which needs a compiler when it is first called."""
     from torch._dynamo.exc import TorchDynamoException
 
     # dynamic: rows and lengths of a batch change from step to step
@@ -95,7 +92,7 @@ def compiled(module: Callable[..., Tensor]) -> Callable[..., Tensor]:
             reason = next((line for line in str(error).splitlines() if line.strip()), "no reason")
             raise InputError(
                 f"torch.compile failed ({reason}); it needs a C++ compiler such as g++, or leave "
-                "--compile out"
+                f"{argument('compile')} out"
             ) from None
         return hidden
 

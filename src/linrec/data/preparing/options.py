@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
-import polars as pl
-
-from linrec.data.dataset.store import FeatureKind
-from linrec.data.reading.events import ReadOptions
-from linrec.data.reading.formats import format_by_name
-from linrec.data.reading.values import Column, times
+from linrec.settings import check, setting
 from linrec.types import InputError, argument
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
+
+    from linrec.data.reading.events import ReadOptions
 
 Frame: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame"
 Moment: TypeAlias = int | float | str | date | datetime
+
+COLUMNS, FILTERS, ITEMS = "Columns", "Filters", "Items"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,32 +32,54 @@ class PrepareOptions:
     repeated until neither removes anything more (a k-core).
     """
 
-    user: str | None = None  # column names; None guesses
-    item: str | None = None
-    time: str | None = None
-    rating: str | None = None
-    items: str | Path | Frame | None = None  # features of the items
-    format: str | None = None
-    min_user_events: int = 1
-    min_item_events: int = 1
-    rating_at_least: float | None = None
-    drop_repeats: bool = False  # an event with the same item as the user's event before it
-    drop_duplicates: bool = False  # an event with user, item and time of an earlier one
-    since: Moment | None = None  # this moment and later
-    until: Moment | None = None  # before this moment
-    feature_kinds: Mapping[str, str] = field(default_factory=dict)
+    format: str | None = setting(
+        None,
+        "Format of the events: csv, tsv, jsonl, parquet, atomic, movielens, movielens-100k or "
+        "gowalla; guessed if left out.",
+    )
+    user: str | None = setting(None, "Column of the user id; guessed if left out.", group=COLUMNS)
+    item: str | None = setting(None, "Column of the item id; guessed if left out.", group=COLUMNS)
+    time: str | None = setting(None, "Column of the time; guessed if left out.", group=COLUMNS)
+    rating: str | None = setting(None, "Column of the rating; guessed if left out.", group=COLUMNS)
+    since: Moment | None = setting(
+        None, "Keep events from this time on, a number or an ISO date.", group=FILTERS
+    )
+    until: Moment | None = setting(None, "Keep events before this time.", group=FILTERS)
+    rating_at_least: float | None = setting(
+        None, "Keep events with this rating or a better one.", group=FILTERS
+    )
+    drop_duplicates: bool = setting(
+        False, "Keep one of the events equal in user, item and time.", group=FILTERS
+    )
+    drop_repeats: bool = setting(
+        False, "Drop an event with the same item as the user's event before it.", group=FILTERS
+    )
+    min_user_events: int = setting(
+        1, "Keep users with at least this many events.", group=FILTERS, min=1
+    )
+    min_item_events: int = setting(
+        1,
+        "Keep items with at least this many events; together with the minimum per user, both are "
+        "repeated until both hold.",
+        group=FILTERS,
+        min=1,
+    )
+    items: str | Path | Frame | None = setting(
+        None,
+        "File with the features of the items, one row per item; .item, movies.dat and u.item are "
+        "recognised beside the events.",
+        group=ITEMS,
+    )
+    feature_kinds: Mapping[str, str] = field(default_factory=dict)  # by the column of `items`
 
     def __post_init__(self) -> None:
+        # here, so that the options can be listed without polars
+        from linrec.data.dataset.store import FeatureKind
+        from linrec.data.reading.formats import format_by_name
+
+        check(self)
         if self.format is not None:
             format_by_name(self.format)
-        for name in ("min_user_events", "min_item_events"):
-            least = getattr(self, name)
-            if isinstance(least, bool) or not isinstance(least, int) or least < 1:
-                raise InputError(f"{argument(name, repr(least))} must be a whole number from 1")
-        if self.rating_at_least is not None and not math.isfinite(self.rating_at_least):
-            raise InputError(
-                f"{argument('rating_at_least', self.rating_at_least)} must be a number"
-            )
         since, until = moment(self.since, "since"), moment(self.until, "until")
         if since is not None and until is not None and since >= until:
             raise InputError(
@@ -84,6 +105,8 @@ class PrepareOptions:
     @property
     def reading(self) -> ReadOptions:
         """The part of the options that the readers need."""
+        from linrec.data.reading.events import ReadOptions
+
         return ReadOptions(
             user=self.user,
             item=self.item,
@@ -112,6 +135,10 @@ def moment(value: Moment | None, name: str) -> float | None:
     """A bound in time, on the scale that the events' own times are read to."""
     if value is None:
         return None
+    import polars as pl
+
+    from linrec.data.reading.values import Column, times
+
     try:
         return float(times(Column(pl.Series(name, [value]), "time", name))[0])
     except (InputError, TypeError, ValueError, OverflowError) as error:

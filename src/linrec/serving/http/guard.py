@@ -66,7 +66,7 @@ class Guard:
             raise RefusedError(401, "this server asks for a token: Authorization: Bearer TOKEN")
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        most = self._options.most_body
+        most = self._options.max_body
         too_large = RefusedError(
             413, f"a request may have {most:,} bytes at most; send less at once"
         )

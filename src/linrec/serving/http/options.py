@@ -1,4 +1,4 @@
-"""What the server is told beside the engine, and what it refuses to start with."""
+"""The settings of the HTTP server, and what it refuses to start with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from linrec.types import InputError
+from linrec.settings import check, setting
+from linrec.types import InputError, argument
 
 TOKEN_VARIABLE = "LINREC_TOKEN"
 SHORTEST_TOKEN = 16
@@ -15,13 +16,19 @@ SHORTEST_TOKEN = 16
 
 @dataclass(frozen=True, kw_only=True)
 class HttpOptions:
-    host: str = "127.0.0.1"
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(8000, "Port to listen on; 0 takes any that is free.", min=0, max=65535)
     token: str | None = None
-    most_body: int = 1_048_576  # bytes
-    timeout: float = 30.0  # seconds, of one request
-    grace: float = 30.0  # seconds to finish what was taken at shutdown
-    connections: int = 1_000  # beyond them the answer is 503
-    watch: float | None = None  # seconds between looks at the run folder
+    max_body: int = setting(1_048_576, "Maximum size of a request in bytes.", min=1)
+    timeout: float = setting(30.0, "Maximum time of a request in seconds.", min=0.1)
+    grace: float = setting(30.0, "Seconds to finish open requests at shutdown.", min=0)
+    connections: int = setting(1_000, "Maximum connections; more get a 503 response.", min=1)
+    watch: float | None = setting(
+        None, "Seconds between checks for a new model in RUN; never if left out.", min=0.1
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 def read_token(file: Path | None) -> str | None:
@@ -47,11 +54,12 @@ def read_token(file: Path | None) -> str | None:
 
 
 def check_exposure(host: str, token: str | None, no_token: bool) -> None:
-    """Without a token, beyond this machine only if somebody said so."""
+    """Refuse to be reachable from other machines without a token, unless that is wanted."""
     if token is None and not no_token and not is_loopback(host):
         raise InputError(
-            f"{host} can be reached from other machines and no token is set; give --token-file, "
-            f"set {TOKEN_VARIABLE}, or say --no-token if something before it checks who asks"
+            f"{host} can be reached from other machines and no token is set; give "
+            f"{argument('token_file')}, set {TOKEN_VARIABLE}, or give {argument('no_token', True)} "
+            "if a proxy checks the requests"
         )
 
 

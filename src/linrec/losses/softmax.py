@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrec.losses.loss import Candidates, Loss, at_targets
+from linrec.losses.items import ItemVectors
+from linrec.losses.loss import Loss, at_targets
 from linrec.ops.exponentials import exponentials_
 from linrec.types import PAD
 
@@ -15,12 +16,14 @@ from linrec.types import PAD
 SCORES = 2**20
 # ... but no fewer rows than this: each chunk adds to the gradient of every item, and with fewer
 # rows that is more traffic than arithmetic
-LEAST_ROWS = 64
+MIN_ROWS = 64
 
 
 class FullSoftmax(Loss):
-    def __call__(self, hidden: Tensor, targets: Tensor, candidates: Candidates) -> Tensor:
-        return full_softmax(hidden, candidates.vectors, targets, candidates.bias)
+    """Cross-entropy with all items as alternatives."""
+
+    def __call__(self, hidden: Tensor, targets: Tensor, items: ItemVectors) -> Tensor:
+        return _cross_entropy(hidden, targets, *items.all())
 
 
 def full_softmax(
@@ -31,13 +34,17 @@ def full_softmax(
     item_vectors: [n_items + 1, d], bias: [n_items + 1], added to the scores. PAD competes with no
     item. The [targets, items] matrix of scores is never held.
     """
-    chosen, labels = at_targets(hidden, targets)
-    wide = chosen.dtype
+    return _cross_entropy(*at_targets(hidden, targets), item_vectors, bias)
+
+
+def _cross_entropy(hidden: Tensor, labels: Tensor, vectors: Tensor, bias: Tensor | None) -> Tensor:
+    """hidden: [T, d], labels: [T], vectors: [n_items + 1, d], bias: [n_items + 1]."""
+    wide = hidden.dtype
     if not len(labels):
-        return chosen.sum()  # zero, and still part of the graph
+        return hidden.sum()  # zero, and still part of the graph
     offset = None if bias is None else bias.to(wide)
     with torch.autocast(hidden.device.type, enabled=False):
-        loss: Tensor = _CrossEntropy.apply(chosen, item_vectors.to(wide), labels, offset)  # type: ignore[no-untyped-call]
+        loss: Tensor = _CrossEntropy.apply(hidden, vectors.to(wide), labels, offset)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -48,8 +55,8 @@ def _up_to(number: int, multiple: int) -> int:
 class _CrossEntropy(torch.autograd.Function):
     """The gradient, softmax minus one-hot, follows from the scores at once.
 
-    So it is made where they are, chunk by chunk of rows, in three products and without keeping
-    them: what is left for the way back is as large as the inputs.
+    So it is computed with them, chunk by chunk of rows, in three products and without keeping
+    them: what is saved for the backward pass is as large as the inputs.
     """
 
     @staticmethod
@@ -60,9 +67,9 @@ class _CrossEntropy(torch.autograd.Function):
         to_hidden, to_vectors = torch.empty_like(hidden), torch.zeros_like(vectors)
         to_bias = None if bias is None else torch.zeros_like(bias)
         items = vectors[PAD + 1 :]
-        most = max(SCORES // max(len(items), 1), LEAST_ROWS)
-        # all chunks alike, because a small rest is slow, and whole registers of rows in each
-        rows = _up_to(-(-len(hidden) // -(-len(hidden) // most)), 16)
+        max_rows = max(SCORES // max(len(items), 1), MIN_ROWS)
+        # all chunks alike, because a small remainder is slow, and each of whole registers of rows
+        rows = _up_to(-(-len(hidden) // -(-len(hidden) // max_rows)), 16)
         scores = hidden.new_empty(rows, len(items))
         total = hidden.new_zeros(())
         for begin in range(0, len(hidden), rows):
@@ -74,7 +81,7 @@ class _CrossEntropy(torch.autograd.Function):
             right = share.gather(1, (own - PAD - 1)[:, None])
             largest, whole = exponentials_(share)
             total += (whole.log() + largest - right).sum()
-            # divided by the whole where it is one number a row and not one an item
+            # divided by the sum here, where it is one number per row and not one per item
             torch.mm(share, items, out=gradient)
             gradient.div_(whole)
             to_vectors[PAD + 1 :].addmm_(share.T, x / whole)

@@ -1,0 +1,52 @@
+"""Recipes: the settings of a run as a TOML file, shipped or your own."""
+
+from __future__ import annotations
+
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from linrec.runs.config import Content, RunConfig, parse, with_settings
+from linrec.types import InputError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FOLDER = resources.files("linrec") / "recipes"
+
+
+def recipes() -> dict[str, RunConfig]:
+    """The shipped recipes, by name."""
+    return {name: recipe(name) for name in _shipped()}
+
+
+def recipe(name: str, settings: Content | None = None) -> RunConfig:
+    """A shipped recipe by name, or your own by the path of its TOML file.
+
+    settings: what to change in it, by name.
+    """
+    content = _read(name)
+    config = parse(content, f"recipe {name}")
+    return parse(with_settings(content, settings)) if settings else config
+
+
+def _read(name: str) -> dict[str, Any]:
+    if not name.endswith(".toml") and name not in _shipped():
+        raise InputError(
+            f"unknown recipe {name!r}; choose from {', '.join(_shipped())}, or give a .toml file"
+        )
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    try:
+        return tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise InputError(f"cannot read recipe {name}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"recipe {name} is not valid TOML: {error}") from error
+
+
+def _shipped() -> list[str]:
+    names = (entry.name for entry in FOLDER.iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
