@@ -35,7 +35,7 @@ __all__ = [
     "replace_attention",
 ]
 
-# imported when first asked for: `linrec --help` needs neither torch nor polars
+# imported on first use: the help of `linrec` needs neither torch nor polars
 _HOMES = {
     "InputError": "linrec.types",
     "PrepareOptions": "linrec.data.preparing.prepare",

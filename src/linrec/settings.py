@@ -1,6 +1,6 @@
 """A setting is written once: its default, its help text and what it may be.
 
-Validation, error messages, `--help` and recipes are all derived from the fields that `setting`
+Validation, error messages, flags and recipes are all derived from the fields that `setting`
 makes.
 """
 
@@ -24,7 +24,7 @@ class Setting:
     """What is known of a setting besides its name, type and default."""
 
     help: str
-    group: str | None = None  # heading under which `--help` lists it
+    group: str | None = None  # heading under which the help of a command lists it
     min: float | None = None
     max: float | None = None
     above: float | None = None
@@ -81,7 +81,8 @@ def settings_of(config: Any) -> dict[str, Field[Any]]:
 
 def kinds(item: Field[Any]) -> list[str]:
     """The names of the types that a setting takes."""
-    return str(item.type).split(" | ")
+    named = item.type.__name__ if isinstance(item.type, type) else str(item.type)
+    return named.split(" | ")
 
 
 def check(config: Any) -> None:

@@ -24,8 +24,8 @@ _ARGUMENT = re.compile("\x02(.*?)(?:\x1f(.*?))?\x03", re.DOTALL)
 def argument(name: str, value: object = None) -> str:
     """An argument inside the sentence of an `InputError`, for each caller in its own language.
 
-    `argument("heads", 4)` reads `heads=4` in Python, `--heads 4` on the command line and
-    `"heads": 4` over HTTP.
+    `argument("heads", 4)` reads `heads=4` in Python, is a flag with its value on the command line
+    and reads `"heads": 4` over HTTP.
     """
     return f"\x02{name}\x03" if value is None else f"\x02{name}\x1f{value}\x03"
 

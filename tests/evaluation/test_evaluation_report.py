@@ -144,7 +144,7 @@ def test_targets_seen_before_are_counted_and_explained(make_store) -> None:
     assert hidden.n_targets_seen_before == 1
     assert users["rank"][0] == store.n_items
     assert "1 of 3 users (33.3%)" in hidden.notes[0]
-    assert "--keep-seen" in hidden.notes[0]
+    assert "with seen items kept" in hidden.notes[0]
     kept, _ = evaluate(scorer, store, split, EvaluationOptions(ks=(3,), hide_seen=False))
     assert kept.n_targets_seen_before == 1
     assert kept.notes == ()

@@ -41,7 +41,7 @@ def test_a_folder_of_something_else_stays(run: Path, refused: Refused) -> None:
 
 
 def test_more_than_all_items_cannot_be_ranked(run: Path, refused: Refused) -> None:
-    assert "--top-k must be 1 to 16" in refused(
+    assert "must be from 1 to 16, the number of items" in refused(
         "export", run, "--out", run.with_name("out"), "--top-k", 99
     )
 

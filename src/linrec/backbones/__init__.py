@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKBONES", "Backbone", "ModelConfig", "build", "model_config"]
 
-# imported on first use: `linrec train --help` shows the settings without torch
+# imported on first use: the help of `linrec train` shows the settings without torch
 _HOMES = {
     "BACKBONES": "catalogue",
     "Backbone": "backbone",

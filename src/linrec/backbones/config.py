@@ -1,6 +1,6 @@
 """The settings of each backbone: everything needed to build a model again around its weights.
 
-They are apart from the models because `linrec train --help` lists them without importing torch.
+They are apart from the models so that the help of `linrec train` can list them without torch.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,7 +21,7 @@ def evaluate(
     ] = "full",
     split: Annotated[str, typer.Option(help="valid or test.")] = "test",
     k: Annotated[
-        Optional[list[int]],  # noqa: UP045 - typer reads it at run time
+        list[int] | None,
         typer.Option("-k", help="Cut of the list; may be repeated. [5, 10, 20]"),
     ] = None,
     keep_seen: Annotated[
@@ -29,7 +29,7 @@ def evaluate(
     ] = False,
     seed: Annotated[int, typer.Option(help="Draws the sampled candidates.")] = 0,
     data: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(help="The dataset, if it has moved."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,

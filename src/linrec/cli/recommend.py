@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,25 +12,25 @@ from linrec.types import InputError
 if TYPE_CHECKING:
     from linrec.types import Recommendations
 
-# typer reads these at run time, when `str | None` would need Python 3.10 spellings it lacks
-Text = Optional[str]  # noqa: UP045
-Place = Optional[Path]  # noqa: UP045
-
 
 def recommend(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of `linrec train`.")],
-    user: Annotated[Text, typer.Option(help="A user of the dataset.")] = None,
-    history: Annotated[Text, typer.Option(help="Item ids, oldest first: a,b,c.")] = None,
-    users_file: Annotated[Place, typer.Option(help="A text file with a user id a line.")] = None,
+    user: Annotated[str | None, typer.Option(help="A user of the dataset.")] = None,
+    history: Annotated[str | None, typer.Option(help="Item ids, oldest first: a,b,c.")] = None,
+    users_file: Annotated[
+        Path | None, typer.Option(help="A text file with one user id per line.")
+    ] = None,
     everyone: Annotated[bool, typer.Option("--all", help="Every user of the dataset.")] = False,
-    k: Annotated[int, typer.Option("-k", min=1, help="Items a user.")] = 10,
+    k: Annotated[int, typer.Option("-k", min=1, help="Items per user.")] = 10,
     out: Annotated[
-        Place, typer.Option(help="Write .parquet, .csv or .jsonl instead of a table.")
+        Path | None, typer.Option(help="Write .parquet, .csv or .jsonl instead of a table.")
     ] = None,
     keep_seen: Annotated[
         bool, typer.Option("--keep-seen", help="Also offer what the user has had.")
     ] = False,
-    data: Annotated[Place, typer.Option(help="The dataset, if it has moved or grown.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The dataset, if it has moved or grown.")
+    ] = None,
 ) -> None:
     """Recommend from whole histories, in your own ids, with scores and titles.
 

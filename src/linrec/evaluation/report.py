@@ -18,6 +18,7 @@ from linrec.evaluation.negatives import Protocol, check_protocol
 from linrec.evaluation.ranks import Progress, Ranking, RankOptions, Scorer, rank_targets
 from linrec.evaluation.resampling import Interval
 from linrec.types import InputError
+from linrec.validation import explain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class Evaluation:
             notes.append(
                 f"{self.n_targets_seen_before:,} of {self.n_users:,} users ({share:.1%}) came back "
                 "to an item of their own history; with seen items hidden these count as misses "
-                "(--keep-seen ranks seen items too)"
+                "(evaluate again with seen items kept to rank them too)"
             )
         if max(self.ks) > self.n_items:
             notes.append(
@@ -97,10 +98,8 @@ class Evaluation:
         try:
             return _EVALUATION.validate_json(text)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"])) or "the file"
             raise InputError(
-                f"these are not the results of an evaluation ({place}: {first['msg']}); "
+                f"these are not the results of an evaluation ({explain(error)}); "
                 "make them again with `linrec evaluate`"
             ) from error
 

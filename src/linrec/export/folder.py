@@ -18,7 +18,7 @@ from linrec.export.check import SHAPES, TOLERANCE, check_scorer, check_step, ope
 from linrec.export.graphs import HistoryScorer, Step, bake_features
 from linrec.export.tracing import check_installed, trace_scorer, trace_step
 from linrec.files.atomic import check_free, write_folder
-from linrec.types import PAD, InputError
+from linrec.types import PAD, InputError, argument
 
 MODEL, STEP, ITEMS, DESCRIPTION = "model.onnx", "step.onnx", "items.json", "export.json"
 
@@ -37,7 +37,9 @@ def export_onnx(
     check_free(out, overwrite=overwrite, marker=DESCRIPTION)
     description, catalogue = read_description(run)
     if top_k is not None and not 1 <= top_k <= len(catalogue):
-        raise InputError(f"--top-k must be 1 to {len(catalogue)}, the number of items, not {top_k}")
+        raise InputError(
+            f"{argument('top_k', top_k)} must be from 1 to {len(catalogue)}, the number of items"
+        )
     model = read_model(run, description, catalogue)
     graph = bake_features(deepcopy(model))
     with write_folder(out, overwrite, marker=DESCRIPTION) as draft:

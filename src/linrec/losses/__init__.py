@@ -23,7 +23,7 @@ __all__ = [
     "loss_config",
 ]
 
-# imported on first use: `linrec train --help` shows the settings without torch
+# imported on first use: the help of `linrec train` shows the settings without torch
 _HOMES = {
     "LOSSES": "catalogue",
     "ItemVectors": "items",

@@ -1,6 +1,6 @@
 """The settings of each loss.
 
-They are apart from the losses because `linrec train --help` lists them without importing torch.
+They are apart from the losses so that the help of `linrec train` can list them without torch.
 """
 
 from __future__ import annotations

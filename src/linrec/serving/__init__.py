@@ -31,7 +31,7 @@ __all__ = [
     "open_store",
 ]
 
-# imported on first use: `linrec serve --help` shows the settings without torch
+# imported on first use: the help of `linrec serve` shows the settings without torch
 _HOMES = {
     "answers": ("Answer", "Ask", "Explanation", "UnknownError", "UserView"),
     "appending": ("Append", "Appended", "LateEventError", "NewEvent"),

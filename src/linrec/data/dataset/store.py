@@ -25,6 +25,7 @@ from linrec.data.dataset.summary import Summary
 from linrec.files.atomic import DATASET_MARKER, write_folder
 from linrec.files.guard import reading
 from linrec.types import InputError
+from linrec.validation import explain
 
 FORMAT_VERSION = 1
 CONTENTS = ("items.npy", "offsets.npy", "times.npy", "users.parquet", "items.parquet")
@@ -170,10 +171,8 @@ def _read_description(path: Path) -> _DatasetFile:
     try:
         return _DatasetFile.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "its content"
         raise InputError(
-            f"{path / DATASET_MARKER} is damaged ({field}: {first['msg']}); {AGAIN}"
+            f"{path / DATASET_MARKER} is damaged ({explain(error)}); {AGAIN}"
         ) from error
 
 
