@@ -93,9 +93,9 @@ def check(config: Any) -> None:
             continue
         whole = "int" in kinds(item) and "float" not in kinds(item)
         if whole and (isinstance(value, bool) or not isinstance(value, Integral)):
-            raise InputError(f"{name} must be a whole number, not {value!r}")
+            raise InputError(f"{argument(name, repr(value))} must be a whole number")
         if not rule.allows(value):
-            raise InputError(f"{name} must be {rule.expected}, not {value!r}")
+            raise InputError(f"{argument(name, value)} must be {rule.expected}")
 
 
 def parse(kind: type[Config], content: Mapping[str, Any]) -> Config:

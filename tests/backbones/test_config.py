@@ -55,20 +55,20 @@ def test_none_stands_for_the_default() -> None:
     [
         ({"heads": 3}, "try heads=(2|4)"),
         ({"attention": "flash"}, "choose from softmax, linrec"),
-        ({"layers": 0}, "layers must be at least 1"),
-        ({"positions": 0}, "positions must be at least 1"),
+        ({"layers": 0}, "layers=0 must be at least 1"),
+        ({"positions": 0}, "positions=0 must be at least 1"),
         ({"dropout": 1.0}, "below 1"),
-        ({"max_length": -1}, "max_length must be at least 1, not -1"),
+        ({"max_length": -1}, "max_length=-1 must be at least 1"),
         ({"backbone": "fdsa", "features": " , "}, "features names none; give them as genre,year"),
         (
             {"backbone": "bert4rec", "mask_ratio": 1.0},
-            "mask_ratio must be at least 0 and below 1, not 1.0",
+            "mask_ratio=1.0 must be at least 0 and below 1",
         ),
-        ({"backbone": "bert4rec", "mask_ratio": -0.1}, "mask_ratio must be at least 0"),
-        ({"backbone": "core", "temperature": 0.0}, "temperature must be positive, not 0.0"),
+        ({"backbone": "bert4rec", "mask_ratio": -0.1}, "mask_ratio=-0.1 must be at least 0"),
+        ({"backbone": "core", "temperature": 0.0}, "temperature=0.0 must be positive"),
         (
             {"backbone": "core", "temperature": float("nan")},
-            "temperature must be positive, not nan",
+            "temperature=nan must be positive",
         ),
     ],
 )

@@ -210,29 +210,29 @@ def test_resume_after_the_features_changed_is_refused(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--features", "genre"], "sasrec trained on all-positions has no use for features"),
-        (["--features", "genre"], "choose sasrecf or fdsa"),
-        (["--mask-ratio", 0.3], "sasrec trained on all-positions has no use for mask_ratio"),
-        (["--mask-ratio", 0.3], "leave --mask-ratio out, or choose bert4rec"),
-        (["--backbone", "bert4rec", "--temperature", 1], "bert4rec trained on cloze has no use"),
-        (["--backbone", "bert4rec", "--temperature", 1], "leave --temperature out, or choose core"),
-        (["--backbone", "core", "--features", "genre"], "core trained on all-positions has no use"),
+        (["--features", "genre"], "the backbone sasrec has no use for features"),
+        (["--features", "genre"], "choose --backbone sasrecf or --backbone fdsa"),
+        (["--mask-ratio", 0.3], "the backbone sasrec has no use for mask_ratio"),
+        (["--mask-ratio", 0.3], "leave --mask-ratio out, or choose --backbone bert4rec"),
+        (["--backbone", "bert4rec", "--temperature", 1], "the backbone bert4rec has no use"),
+        (["--backbone", "bert4rec", "--temperature", 1], "or choose --backbone core"),
+        (["--backbone", "core", "--features", "genre"], "the backbone core has no use"),
         (
             ["--backbone", "bert4rec", "--objective", "all-positions"],
-            "bert4rec cannot be trained on all-positions; choose --objective cloze or last-pos",
+            "bert4rec cannot be trained on all-positions; choose --objective cloze or --obj",
         ),
         (
             ["--backbone", "bert4rec", "--objective", "last-position", "--mask-ratio", 0.3],
             "bert4rec trained on last-position has no use for mask_ratio; leave --mask-ratio out, "
-            "or choose bert4rec on cloze",
+            "or choose --objective cloze",
         ),
         (["--objective", "cloze"], "sasrec cannot be trained on cloze; choose --objective all-"),
         (
             ["--backbone", "gru"],
             "unknown backbone 'gru'; choose from sasrec, sasrecf, fdsa, bert4rec, core",
         ),
-        (["--backbone", "bert4rec", "--mask-ratio", 1], "mask_ratio must be at least 0 and below"),
-        (["--backbone", "core", "--temperature", 0], "temperature must be positive, not 0"),
+        (["--backbone", "bert4rec", "--mask-ratio", 1], "--mask-ratio 1.0 must be at least 0"),
+        (["--backbone", "core", "--temperature", 0], "--temperature 0.0 must be positive"),
         (["--backbone", "fdsa", "--features", " ,"], "features names none; give them as genre,yea"),
         (
             ["--backbone", "fdsa", "--features", "genre,director"],

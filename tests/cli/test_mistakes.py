@@ -59,11 +59,14 @@ def test_mistakes_without_any_data(words: list[str], told: str, refused: Refused
             ["--objective", "first"],
             "must be 'all-positions', 'last-position' or 'cloze', not 'first'",
         ),
-        (["--epochs", 0], "epochs must be at least 1, not 0"),
-        (["--dropout", 1.5], "dropout must be"),
+        (["--epochs", 0], "--epochs 0 must be at least 1"),
+        (["--dropout", 1.5], "--dropout 1.5 must be at least 0 and below 1"),
         (["--objective", "cloze"], "sasrec cannot be trained on cloze; choose --objective all-"),
-        (["--temperature", 1], "has no use for temperature; leave --temperature out, or choose"),
-        (["--seed", -1], "seed must be at least 0"),
+        (
+            ["--temperature", 1],
+            "leave --temperature out, or choose --backbone core",
+        ),
+        (["--seed", -1], "--seed -1 must be at least 0"),
         (["--resume"], "run is not a run"),
     ],
 )
@@ -84,7 +87,7 @@ def test_a_recipe_with_a_typo(dataset: Path, refused: Refused) -> None:
 def test_a_run_that_exists(dataset: Path, run: Path, refused: Refused) -> None:
     before = contents(run)
     told = refused("train", dataset, "--out", run)
-    assert "already holds a run; add --resume to go on with it, --overwrite" in told
+    assert "already holds a run; add --resume to continue it, --overwrite" in told
     assert "other settings" in refused("train", dataset, "--out", run, "--resume")
     assert "not both" in refused("train", dataset, "--out", run, "--resume", "--overwrite")
     assert contents(run) == before
@@ -95,7 +98,7 @@ def test_a_place_that_is_not_ours(dataset: Path, refused: Refused) -> None:
     Path("thesis/chapter.tex").write_text("precious")
     for flags in ([], ["--overwrite"]):
         assert "was not made by linrec" in refused("train", dataset, "--out", "thesis", *flags)
-        assert "choose another place" in refused("train", dataset, "--out", dataset, *flags)
+        assert "choose another path" in refused("train", dataset, "--out", dataset, *flags)
     assert "is not a folder" in refused("train", dataset, "--out", "thesis/chapter.tex")
     assert Path("thesis/chapter.tex").read_text() == "precious"
 

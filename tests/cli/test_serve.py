@@ -31,7 +31,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Engine, Any]]:
 def test_mistakes(refused: Refused, run: Path, tmp_path: Path) -> None:
     assert "no/such/run is not a run" in refused("serve", "no/such/run", "--port", "0")
     assert "no token is set" in refused("serve", run, "--host", "0.0.0.0")
-    assert "late is one of" in refused("serve", run, "--port", "0", "--late", "never")
+    assert "--late never must be 'insert', 'append' or 'refuse'" in refused(
+        "serve", run, "--port", "0", "--late", "never"
+    )
     assert "cannot read the token" in refused("serve", run, "--token-file", tmp_path / "none")
     assert "is not a folder" in refused(
         "serve", run, "--port", "0", "--store", tmp_path / "a" / "b.sqlite"

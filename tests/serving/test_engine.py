@@ -411,7 +411,7 @@ def test_search_finds_titles_and_ids(run: Path, make_engine: MakeEngine) -> None
 def test_settings_are_checked(run: Path) -> None:
     from linrec.serving import EngineSettings
 
-    with pytest.raises(InputError, match="keep_events must be at least 1"):
+    with pytest.raises(InputError, match="keep_events=0 must be at least 1"):
         EngineSettings(keep_events=0)
     with pytest.raises(InputError, match="batch_wait is 0 to 1"):
         replace(EngineSettings(), batch_wait=5)

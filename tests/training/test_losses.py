@@ -132,9 +132,12 @@ def test_a_run_from_before_there_was_a_choice_is_resumed(
             "^the loss softmax .* or choose loss=sampled-softmax or loss=gbce$",
         ),
         ({"loss": "bpr"}, "^unknown loss 'bpr'; choose from softmax, sampled-softmax, gbce$"),
-        ({"loss": "gbce", "negatives": 0}, "^negatives must be at least 1, not 0$"),
-        ({"loss": "gbce", "calibration": 2}, "^calibration must be from 0 to 1, not 2"),
-        ({"loss": "sampled-softmax", "sampling_power": -1}, "^sampling_power must be from 0 to 1"),
+        ({"loss": "gbce", "negatives": 0}, "^negatives=0 must be at least 1$"),
+        ({"loss": "gbce", "calibration": 2}, "^calibration=2.0 must be from 0 to 1"),
+        (
+            {"loss": "sampled-softmax", "sampling_power": -1},
+            "^sampling_power=-1.0 must be from 0 to 1",
+        ),
         (
             {"loss": "gbce", "sparse_items": True, "weight_decay": 0.1},
             "^sparse_items leaves items alone .*leave one of the two out$",

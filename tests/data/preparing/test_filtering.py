@@ -92,9 +92,9 @@ def test_the_filter_that_leaves_nothing_is_named(options: dict[str, object], sen
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"min_user_events": 0}, "whole number from 1"),
-        ({"min_item_events": 2.5}, "whole number from 1"),
-        ({"rating_at_least": float("nan")}, "rating_at_least"),
+        ({"min_user_events": 0}, "min_user_events=0 must be at least 1$"),
+        ({"min_item_events": 2.5}, r"min_item_events=2\.5 must be a whole number$"),
+        ({"rating_at_least": float("nan")}, "rating_at_least=nan must be a finite number$"),
         ({"since": "soon"}, "since='soon' is not a time; use a number or an ISO date"),
         ({"since": 5, "until": 5}, "not before"),
         ({"feature_kinds": {"year": "colour"}}, "categorical, multi, numeric, text"),

@@ -32,15 +32,15 @@ class PrepareOptions:
     repeated until neither removes anything more (a k-core).
     """
 
+    user: str | None = setting(None, "Column of the user id; guessed if left out.", group=COLUMNS)
+    item: str | None = setting(None, "Column of the item id; guessed if left out.", group=COLUMNS)
+    time: str | None = setting(None, "Column of the time; guessed if left out.", group=COLUMNS)
+    rating: str | None = setting(None, "Column of the rating; guessed if left out.", group=COLUMNS)
     format: str | None = setting(
         None,
         "Format of the events: csv, tsv, jsonl, parquet, atomic, movielens, movielens-100k or "
         "gowalla; guessed if left out.",
     )
-    user: str | None = setting(None, "Column of the user id; guessed if left out.", group=COLUMNS)
-    item: str | None = setting(None, "Column of the item id; guessed if left out.", group=COLUMNS)
-    time: str | None = setting(None, "Column of the time; guessed if left out.", group=COLUMNS)
-    rating: str | None = setting(None, "Column of the rating; guessed if left out.", group=COLUMNS)
     since: Moment | None = setting(
         None, "Keep events from this time on, a number or an ISO date.", group=FILTERS
     )
