@@ -46,7 +46,7 @@ def test_the_loss_learns_and_is_recorded(tmp_path: Path) -> None:
 
 def test_the_settings_of_the_loss_are_checked() -> None:
     assert Recommender(loss="bpr").config.as_dict()["training"]["sampling_power"] == 0.0
-    with pytest.raises(InputError, match="^sampling_power=2.0 must be from 0 to 1"):
+    with pytest.raises(InputError, match=r"^sampling_power=2\.0 must be from 0 to 1"):
         Recommender(loss="bpr", sampling_power=2)
     with pytest.raises(InputError, match=r"^the loss softmax has no use for .* or loss=bpr$"):
         Recommender(sampling_power=0.5)

@@ -82,7 +82,7 @@ def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
         ({"seed": -1}, "^seed=-1 must be at least 0"),
         ({"seed": 2**63}, "^seed=9223372036854775808 must be at least 0 and below"),
         ({"heads": 3}, "^width 128 must be a multiple of heads 3; try heads=[24]"),
-        ({"dropout": 1}, "^dropout must be"),
+        ({"dropout": 1}, "^dropout=1.0 must be at least 0 and below 1$"),
     ],
 )
 def test_what_is_wrong_in_a_call_is_named(settings, told: str) -> None:

@@ -413,6 +413,6 @@ def test_settings_are_checked(run: Path) -> None:
 
     with pytest.raises(InputError, match="keep_events=0 must be at least 1"):
         EngineSettings(keep_events=0)
-    with pytest.raises(InputError, match="batch_wait is 0 to 1"):
+    with pytest.raises(InputError, match="batch_wait=5 must be from 0 to 1"):
         replace(EngineSettings(), batch_wait=5)
     del run

@@ -221,7 +221,7 @@ def test_another_run_is_not_resumed(store, whole: Path, tmp_path: Path) -> None:
         fit(store, whole, resume=True, width=8)
     with pytest.raises(InputError, match="begun on another dataset"):
         fit(cycle(seed=5), whole, resume=True)
-    with pytest.raises(InputError, match="already holds a run; add --resume"):
+    with pytest.raises(InputError, match="already holds a run; add resume=True"):
         fit(store, whole)
     with pytest.raises(InputError, match="resumed or overwritten, not both"):
         Recommender(**SETTINGS).fit(store, whole, resume=True, overwrite=True)
@@ -247,7 +247,7 @@ def test_a_checkpoint_of_another_model_is_one_sentence(store, tmp_path: Path) ->
     fit(store, tmp_path / "a", epochs=1)
     fit(store, tmp_path / "b", epochs=1, width=8)
     (tmp_path / "b" / CHECKPOINT).replace(tmp_path / "a" / CHECKPOINT)
-    with pytest.raises(InputError, match=r"does not fit this run .*without --resume") as refused:
+    with pytest.raises(InputError, match=r"does not fit this run .*without resume=") as refused:
         fit(store, tmp_path / "a", resume=True, epochs=2)
     assert "\n" not in str(refused.value)
 
@@ -326,6 +326,6 @@ def test_ctrl_c_ends_a_process_cleanly(dataset: Path, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate()
     assert process.returncode == 130, output
-    assert "Go on with --resume" in output
+    assert "Continue with --resume" in output
     assert "Traceback" not in output
     assert len(load(run).recommend([["i01"]], k=3)) == 3
