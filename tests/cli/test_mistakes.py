@@ -14,6 +14,7 @@ from tests.cli.conftest import Command, Refused
 from tests.training.cases import SMALL, contents, cycle, cycle_events
 
 NOWHERE = "no/such/place"
+FLAGS = [word for name, value in SMALL.items() for word in (f"--{name.replace('_', '-')}", value)]
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +76,14 @@ def test_training_that_cannot_be(
 ) -> None:
     assert told in refused("train", dataset, "--out", "run", *words)
     assert list(Path().iterdir()) == []
+
+
+def test_a_training_that_diverges_is_not_a_mistake(dataset: Path, linrec: Command) -> None:
+    flags = ["--learning-rate", 1e30, "--norm", "pre", "--epochs", 50]
+    result = linrec("train", dataset, "--out", "run", *FLAGS, *flags)
+    assert result.code == 3, result
+    assert "linrec: the loss became" in result.err
+    assert result.err.endswith("try a smaller --learning-rate\n")
 
 
 def test_a_recipe_with_a_typo(dataset: Path, refused: Refused) -> None:

@@ -55,7 +55,7 @@ def test_the_command_says_what_it_wrote_and_why_there_is_no_step(
     run: Path, linrec: Command
 ) -> None:
     out = run.with_name("out")
-    result = linrec("export", run, "--out", out, "--format", "onnx")
+    result = linrec("export", run, "--out", out)
     assert result.code == 0
     assert "no step.onnx: softmax attention keeps no state" in result.out
     assert {path.name for path in out.iterdir()} == {"model.onnx", "items.json", "export.json"}

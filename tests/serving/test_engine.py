@@ -282,7 +282,7 @@ def test_wrong_questions(run: Path, make_engine: MakeEngine) -> None:
         engine.similar("nonsense")
     with pytest.raises(UnknownError, match="nothing to explain"):
         engine.explain("i01", "nobody")
-    with pytest.raises(InputError, match="late is one of insert, append, refuse"):
+    with pytest.raises(InputError, match="late=maybe must be 'insert', 'append' or 'refuse'"):
         make_engine(run, late="maybe")
 
 
