@@ -15,11 +15,11 @@ from linrec.data.dataset.sequences import Sequences
 from linrec.layers import MultiHeadAttention, Stack, StackShape
 from linrec.types import PAD, InputError
 
-# the paper initialises all trainable parameters from a Gaussian; this is the usual width of it
+# the paper initialises all trainable parameters from a Gaussian; this is the usual deviation
 INITIAL_STD = 0.02
 
 UserState = tuple[Any, ...]
-"""What a model remembers of some users: one entry for each of its parts that remembers."""
+"""The state of some users: one entry for each part of the model that has a state."""
 
 
 class Backbone(nn.Module, ABC):
@@ -38,12 +38,12 @@ class Backbone(nn.Module, ABC):
         self.config, self.n_items = config, features.n_items
 
     @abstractmethod
-    def run(
+    def forward_with_state(
         self, items: Tensor, keep: Tensor, state: UserState | None
     ) -> tuple[Tensor, UserState | None]:
-        """Encode events, all there are or those that go on from `state`.
+        """Encode whole histories, or the events that follow a `state`.
 
-        items, keep: [B, N] -> what is known of the user at each position, [B, N, width], and the
+        items, keep: [B, N], True on real events. Returns the hidden vectors [B, N, width], and the
         state after the events if there was one before.
         """
 
@@ -70,15 +70,15 @@ class Backbone(nn.Module, ABC):
         return 0.0
 
     def forward(self, items: Tensor, keep: Tensor) -> Tensor:
-        return self.run(items, keep, None)[0]
+        return self.forward_with_state(items, keep, None)[0]
 
     def read(self, histories: Sequences) -> Tensor:
-        """Whole histories as the encoder sees them: [rows, N], PAD at the end."""
+        """Whole histories as the encoder reads them: [rows, N], PAD at the end."""
         return torch.from_numpy(histories.last(self.config.max_length).padded())
 
     @torch.no_grad()
     def encode(self, histories: Sequences) -> Tensor:
-        """What is known of each user after the whole history: [rows, width]."""
+        """The hidden vector of each user after the whole history: [rows, width]."""
         items = self.read(histories).to(self.device)
         keep = items != PAD
         last = (keep.sum(1) - 1).clamp(min=0)
@@ -88,27 +88,27 @@ class Backbone(nn.Module, ABC):
     @torch.no_grad()
     def attention_matrices(self, histories: Sequences) -> list[Tensor]:
         """B' of every attention layer in its order, each [rows, heads, N, N], for analysis."""
-        found: list[Tensor] = []
+        matrices: list[Tensor] = []
 
-        def look(layer: nn.Module, given: tuple[Any, ...], _: Any) -> None:
+        def record(layer: nn.Module, given: tuple[Any, ...], _: Any) -> None:
             assert isinstance(layer, MultiHeadAttention)
-            found.append(layer.matrix(*given))
+            matrices.append(layer.matrix(*given))
 
         layers = [part for part in self.modules() if isinstance(part, MultiHeadAttention)]
-        hooks = [layer.register_forward_hook(look) for layer in layers]
+        hooks = [layer.register_forward_hook(record) for layer in layers]
         try:
             self.encode(histories)
         finally:
             for hook in hooks:
                 hook.remove()
-        return found
+        return matrices
 
     def memories(self) -> tuple[Any, ...]:
-        """The parts that remember, in the order of the state's entries."""
+        """The parts that have a state, in the order of its entries."""
         raise NotImplementedError
 
     def start(self, users: int) -> UserState:
-        """The state of users without a past, to be advanced event by event."""
+        """The initial state of users without events."""
         self._check_state()
         return tuple(part.start(users) for part in self.memories())
 
@@ -116,12 +116,14 @@ class Backbone(nn.Module, ABC):
     def advance(
         self, items: Tensor, state: UserState, keep: Tensor | None = None
     ) -> tuple[Tensor, UserState]:
-        """More events a user: [B, N], often N = 1; each costs the same whatever the history.
+        """The next events of each user: [B, N], often N = 1; a long history makes no difference.
 
-        Returns what is known of the user after each, [B, N, width], and the state to go on from.
+        Returns the hidden vectors after each event, [B, N, width], and the state after the last.
         """
         self._check_events(items)
-        hidden, after = self.run(items, items != PAD if keep is None else keep, state)
+        hidden, after = self.forward_with_state(
+            items, items != PAD if keep is None else keep, state
+        )
         assert after is not None
         return hidden, after
 
@@ -142,7 +144,7 @@ class Backbone(nn.Module, ABC):
             )
 
     def why_no_state(self) -> str | None:
-        """One sentence on why a history cannot be advanced by one event, or None if it can."""
+        """One sentence on why the model cannot be advanced event by event, or None if it can."""
         config = self.config
         if not config.causal:
             return (

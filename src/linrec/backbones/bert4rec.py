@@ -1,4 +1,4 @@
-"""BERT4Rec: reads both ways and fills in what is masked; the next item is a mask at the end."""
+"""BERT4Rec: bidirectional, predicts masked items; the next item is a mask at the end."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class BERT4Rec(Backbone):
     def __init__(self, config: BERT4RecConfig, features: ItemFeatures) -> None:
         super().__init__(config, features)
         self.item = nn.Embedding(features.n_items + 2, config.width, padding_idx=PAD)
-        # the mask stands behind the newest event, so it needs a position of its own
+        # the mask follows the newest event, so it needs one more position
         self.stack = stack_of(config, more_positions=1)
         self.transform = nn.Linear(config.width, config.width)
         self.transform_norm = nn.LayerNorm(config.width)
         self.bias = nn.Parameter(torch.zeros(features.n_items + 1))
         self.apply(gaussian_init)
 
-    def run(
+    def forward_with_state(
         self, items: Tensor, keep: Tensor, state: UserState | None
     ) -> tuple[Tensor, UserState | None]:
-        del state  # `start` has said why there is none
+        del state  # `start` refuses to make one
         hidden, _ = self.stack(self.item(items), keep)
         transformed: Tensor = self.transform_norm(F.gelu(self.transform(hidden)))
         return transformed, None
@@ -47,7 +47,7 @@ class BERT4Rec(Backbone):
         return self.config.mask_ratio
 
     def item_vectors(self) -> Tensor:
-        return self.item.weight[:-1]  # the mask is never the answer
+        return self.item.weight[:-1]  # the mask is never recommended
 
     def vectors_of(self, items: Tensor) -> Tensor:
         vectors: Tensor = self.item(items)
@@ -57,7 +57,7 @@ class BERT4Rec(Backbone):
         return self.bias
 
     def read(self, histories: Sequences) -> Tensor:
-        """The history, then the mask that asks for the next item."""
+        """The history, then a mask in the position of the next item."""
         newest = histories.last(self.config.max_length)
         rows = np.pad(newest.padded(), ((0, 0), (0, 1)), constant_values=PAD)
         rows[np.arange(len(newest)), newest.lengths] = self.mask_token

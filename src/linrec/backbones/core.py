@@ -1,4 +1,4 @@
-"""CORE: a history is a weighted mean of its items, so that both live in one space."""
+"""CORE: a history is a weighted mean of its item vectors, so that both share one space."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from linrec.types import PAD
 
 
 class CORE(Backbone):
-    """The Transformer only weighs; scores are cosines over a temperature."""
+    """The Transformer only computes the weights; scores are cosines over a temperature."""
 
     Config: ClassVar[type[COREConfig]] = COREConfig
     config: COREConfig
@@ -28,7 +28,7 @@ class CORE(Backbone):
         self.mean = WeightedMean(config.width)
         self.apply(gaussian_init)
 
-    def run(
+    def forward_with_state(
         self, items: Tensor, keep: Tensor, state: UserState | None
     ) -> tuple[Tensor, UserState | None]:
         events = self.item_dropout(self.item(items))

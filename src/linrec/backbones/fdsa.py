@@ -1,4 +1,4 @@
-"""FDSA: one stack over what was chosen, one over what is known of it, and both tell the next."""
+"""FDSA: one stack over the items, one over their features; both predict the next item."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class FDSA(Backbone):
         # as large as the stacks it fuses: the narrow Gaussian would shrink them to a third
         nn.init.normal_(self.fuse_stacks.weight, std=self.fuse_stacks.in_features**-0.5)
 
-    def run(
+    def forward_with_state(
         self, items: Tensor, keep: Tensor, state: UserState | None
     ) -> tuple[Tensor, UserState | None]:
-        known = self.fuse_fields(self.features(items))
-        chosen, after = self.item_stack(self.item(items), keep, state and state[0])
-        shared, after_shared = self.feature_stack(known, keep, state and state[1])
-        hidden: Tensor = self.fuse_stacks(torch.cat([chosen, shared], -1))
-        return hidden, state and (after, after_shared)
+        features = self.fuse_fields(self.features(items))
+        by_item, after = self.item_stack(self.item(items), keep, state and state[0])
+        by_feature, after_features = self.feature_stack(features, keep, state and state[1])
+        hidden: Tensor = self.fuse_stacks(torch.cat([by_item, by_feature], -1))
+        return hidden, state and (after, after_features)
 
     def item_vectors(self) -> Tensor:
         return self.item.weight

@@ -19,14 +19,14 @@ class SASRec(Backbone):
         self.stack = stack_of(config)
         self.apply(gaussian_init)
 
-    def run(
+    def forward_with_state(
         self, items: Tensor, keep: Tensor, state: UserState | None
     ) -> tuple[Tensor, UserState | None]:
         hidden, after = self.stack(self.events(items), keep, state and state[0])
         return hidden, state and (after,)
 
     def events(self, items: Tensor) -> Tensor:
-        """What an event is before its place in the history is known: [B, N, width]."""
+        """The vectors of the events before positions are added: [B, N, width]."""
         vectors: Tensor = self.item(items)
         return vectors
 

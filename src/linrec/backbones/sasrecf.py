@@ -23,12 +23,12 @@ class SASRecF(SASRec):
         self.features = FeatureEmbedding(features, config.width)
         self.fuse = nn.Linear((1 + len(features.fields)) * config.width, config.width)
         self.apply(gaussian_init)
-        # it begins as SASRec: the item passes as it is, tied to the item it will be compared with,
-        # and the features whisper
+        # starts as SASRec: the vector of the item passes unchanged, tied to the output embedding,
+        # and the features add little
         with torch.no_grad():
             self.fuse.weight[:, : config.width] = torch.eye(config.width)
 
     def events(self, items: Tensor) -> Tensor:
-        known = self.features(items).flatten(-2)
-        fused: Tensor = self.fuse(torch.cat([self.item(items), known], -1))
+        features = self.features(items).flatten(-2)
+        fused: Tensor = self.fuse(torch.cat([self.item(items), features], -1))
         return fused

@@ -1,4 +1,4 @@
-"""A user's state as named tensors: what a graph takes and gives, and what is kept of a user."""
+"""A user's state as named tensors: the inputs and outputs of a graph, and what a store keeps."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def tensors_of(state: State, name: str = "state") -> dict[str, Tensor]:
     """Every tensor of a state by the path that leads to it, as state.0.layers.1.memory."""
     if isinstance(state, Tensor):
         return {name: state}
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for part, value in _parts(state):
-        found |= tensors_of(value, f"{name}.{part}")
-    return found
+        tensors |= tensors_of(value, f"{name}.{part}")
+    return tensors
 
 
 def state_of(like: State, tensors: Mapping[str, Tensor], name: str = "state") -> State:
@@ -34,7 +34,7 @@ def state_of(like: State, tensors: Mapping[str, Tensor], name: str = "state") ->
 
 def _parts(state: State) -> Iterator[tuple[str, State]]:
     if isinstance(state, tuple):
-        yield from ((str(place), part) for place, part in enumerate(state))
+        yield from ((str(index), part) for index, part in enumerate(state))
     elif is_dataclass(state):
         yield from ((field.name, getattr(state, field.name)) for field in fields(state))
     elif state is not None:

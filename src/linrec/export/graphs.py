@@ -70,7 +70,7 @@ class HistoryScorer(nn.Module):
         def read(carried: list[Tensor], chunk: Tensor) -> tuple[list[Tensor], Tensor]:
             *remembered, known = carried
             keep = chunk != PAD
-            hidden, after = self.model.run(chunk, keep, _state(start, remembered))
+            hidden, after = self.model.forward_with_state(chunk, keep, _state(start, remembered))
             known = torch.where(keep.any(1, keepdim=True), _last(hidden, keep), known)
             # a scan must also give something at each step; this is the least
             carried = [part.contiguous() for part in (*tensors_of(after).values(), known)]
@@ -94,7 +94,7 @@ class Step(nn.Module):
     def forward(self, item: Tensor, state: list[Tensor]) -> tuple[Tensor, ...]:
         items = item[:, None]
         before = _state(self.model.start(item.shape[0]), state)
-        hidden, after = self.model.run(items, items != PAD, before)
+        hidden, after = self.model.forward_with_state(items, items != PAD, before)
         return (_scores(self.model, hidden[:, 0]), *tensors_of(after).values())
 
 

@@ -11,9 +11,9 @@ from linrec.runs.config import TrainingConfig
 def optimizers_of(model: Backbone, training: TrainingConfig) -> list[torch.optim.Optimizer]:
     """One for all parameters; with `sparse_items` a second one for the item embedding.
 
-    Adam moves every parameter in every step. Of a million items a step meets thousands, and moving
-    the others costs more than all the rest: the second optimizer leaves them where they are, their
-    moments too, until they are met again.
+    Adam updates every parameter in every step. Of a million items a step has thousands, and
+    updating the others costs more than everything else: the second optimizer leaves them and
+    their moments unchanged until they occur again.
     """
     rate, decay = training.learning_rate, training.weight_decay
     if not training.sparse_items:
