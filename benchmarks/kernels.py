@@ -25,9 +25,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks import speed
+from benchmarks.environment import environment
 from benchmarks.results import OUT_FOLDER, PAGE, between, picture, where
 from benchmarks.run import in_turns
-from benchmarks.surroundings import surroundings
 from linrec import ops
 
 HEADS = 8
@@ -57,7 +57,7 @@ def main() -> None:
                 print(sentence(rows[-1]))
     outcome = {
         "command": "python -m benchmarks.kernels " + " ".join(sys.argv[1:]),
-        **surroundings(),
+        **environment(),
         "kernels": ops.kernels(),
         "copy_gb_a_second": round(copied / 1e9, 1),
         "multiply_gflops": round(multiplied / 1e9, 1),

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.surroundings import ROOT
+from benchmarks.environment import ROOT
 
 OUT_FOLDER = ROOT / "results" / "benchmarks"
 PAGE = ROOT / "docs" / "performance.md"

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.surroundings import ROOT, surroundings
+from benchmarks.environment import ROOT, environment
 from linrec import ops
 from linrec.backbones import ModelConfig, build
 from linrec.data.dataset.item_features import ItemFeatures
@@ -51,7 +51,7 @@ def main() -> None:
                     f"{row['what']:<14} N {length:>6}  {row['mechanism']:<20} {row['ms']:>9.1f} ms"
                     f"  {row['times_softmax']:>6.2f} x as fast as softmax"
                 )
-    outcome = {"command": "make bench", **surroundings(), "rows": rows}
+    outcome = {"command": "make bench", **environment(), "rows": rows}
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(json.dumps(outcome, indent=1) + "\n")
     print(f"wrote {asked.out}")

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.surroundings import ROOT, surroundings
+from benchmarks.environment import ROOT, environment
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
 from linrec.serving import Engine, EngineSettings, open_store
@@ -50,7 +50,7 @@ def main() -> None:
         base = Path(folder)
         outcome: dict[str, Any] = {
             "command": "python -m benchmarks.serving " + " ".join(sys.argv[1:]),
-            **surroundings(),
+            **environment(),
             "items": asked.items,
             "threads": asked.threads,
             "load": load(base, asked),

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.surroundings import ROOT, surroundings
+from benchmarks.environment import ROOT, environment
 from benchmarks.transplant_models import HERE, ORIGINAL
 from tests.transplant import environments
 
@@ -48,7 +48,7 @@ def main() -> None:
                 print(sentence(row))
     outcome = {
         "command": "python -m benchmarks.transplant " + " ".join(sys.argv[1:]),
-        **surroundings(),
+        **environment(),
         "threads": asked.threads,
         "versions": versions,
         "events_a_batch": asked.events,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import linrec
-from benchmarks.surroundings import surroundings
+from benchmarks.environment import environment
 from experiments.cells import Cell
 from experiments.outcomes import Options, Outcome, model_of, read, write
 from linrec.backbones import Backbone
@@ -45,8 +45,8 @@ def look(cell: Cell, options: Options, data: linrec.SequenceStore) -> None:
     shown = example(histories)
     found: Outcome = {
         "name": cell.name,
-        "command": f"linrec reproduce conditions --cells {cell.name}",
-        **surroundings(),
+        "command": f"python -m experiments conditions --cells {cell.name}",
+        **environment(),
         "of": model_of(outcome),
         "events": int(histories.lengths[shown]),
         "matrices": _matrices(model, histories.take(np.array([shown]))),

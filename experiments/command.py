@@ -1,4 +1,4 @@
-"""What `linrec reproduce` does, once the command line is parsed."""
+"""What `python -m experiments` does, once the command line is parsed."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.surroundings import surroundings
+from benchmarks.environment import environment
 from experiments.cells import ABLATED, EFFICIENT, Cell, at_equal_time
 from experiments.outcomes import Options, Outcome, model_of, read, write
 from experiments.training import METRICS, PROTOCOLS
@@ -59,7 +59,7 @@ def _compare(cell: Cell, other: Cell, options: Options) -> None:
     told = f"linrec compare runs/{other.run} runs/{cell.run} --json --protocol full|pop100"
     write(
         place(cell, other, options),
-        {"name": cell.name, "against": other.name, "command": told, **surroundings(),
+        {"name": cell.name, "against": other.name, "command": told, **environment(),
          "of": of, "tests": tests},
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.surroundings import ROOT
+from benchmarks.environment import ROOT
 from experiments.cells import Cell
 from linrec.files.atomic import write_text
 from linrec.runs.recipes import recipe

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader
 from markdown_it import MarkdownIt
 
 import linrec
-from benchmarks.surroundings import commit
+from benchmarks.environment import commit
 from experiments import attention, costs, quality, smoothness
 from experiments.cells import of_table
 from experiments.datasets import DATASETS
@@ -98,7 +98,7 @@ def missing(table: str, options: Options) -> str:
     verb = "all" if table == "statistics" else table
     return (
         f"*{absent} of the figures for these are not there yet; "
-        f"`linrec reproduce {verb} {data}` makes them.*"
+        f"`python -m experiments {verb} {data}` makes them.*"
     )
 
 

@@ -21,8 +21,8 @@ import polars as pl
 import torch
 
 import linrec
+from benchmarks.environment import ROOT, environment
 from benchmarks.memory import peak_mb
-from benchmarks.surroundings import ROOT, surroundings
 from experiments.cells import BACKBONES, COMPARED, Cell
 from experiments.datasets import is_given, open_dataset
 from experiments.outcomes import Options, Outcome, read, write
@@ -165,7 +165,7 @@ def _best(job: Job, rounds: list[Outcome]) -> Outcome:
         if name in rounds[0]
     }
     described = {name: value for name, value in asdict(job).items() if name != "data"}
-    return {**described, **surroundings(), "threads": job.threads, **best, "rounds": rounds}
+    return {**described, **environment(), "threads": job.threads, **best, "rounds": rounds}
 
 
 def _in_own_process(job: Job) -> Outcome:

@@ -10,8 +10,8 @@ import polars as pl
 from rich.console import Console
 
 import linrec
+from benchmarks.environment import environment
 from benchmarks.memory import peak_mb
-from benchmarks.surroundings import surroundings
 from experiments.cells import Cell
 from experiments.outcomes import Options, Outcome, write
 from experiments.watch import CellWatch, spent
@@ -67,7 +67,7 @@ def describe(
         "seed": made.config.training.seed,
         "config": made.config.as_dict(),
         "linrec": linrec.__version__,
-        **surroundings(),
+        **environment(),
         "process_peak_mb": round(peak_mb()),
     }  # fmt: skip
 

@@ -29,10 +29,10 @@ import numpy as np
 import polars as pl
 
 from benchmarks import speed
+from benchmarks.environment import ROOT, environment
 from benchmarks.peers import page
 from benchmarks.peers.common import LOG, Task
 from benchmarks.results import OUT_FOLDER
-from benchmarks.surroundings import ROOT, surroundings
 from linrec.data.preparing.prepare import prepare
 from tests.transplant import environments
 
@@ -69,7 +69,7 @@ def main() -> None:
                 print(f"{turn + 1}/{asked.turns} {page.sentence(name, found)}", flush=True)
     outcome = {
         "command": "python -m benchmarks.peers.run " + " ".join(sys.argv[1:]),
-        **surroundings(),
+        **environment(),
         "threads": asked.threads,
         "dataset": {"name": asked.dataset, **about},
         "shape": shape_of(asked),

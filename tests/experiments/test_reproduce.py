@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.surroundings import ROOT
+from benchmarks.environment import ROOT
 from experiments import attention, command, comparisons, timing
 from experiments.cells import Cell, chosen
 from experiments.outcomes import Options, read, write
@@ -56,8 +56,10 @@ def test_the_pages_show_it_all(reproduced: Options) -> None:
     assert set(re.findall(r"\(images/(\w+)\.png\)", page)) == names
     ours = page.split("**ML-1M**")[1:]
     assert not any("| \N{EN DASH}" in part.split("**Gowalla**")[0] for part in ours)
-    assert "`linrec reproduce overall --data ml-1m=PATH --data gowalla=PATH` makes them" in page
-    assert "reproduce lengths" not in page  # nothing is missing there
+    assert (
+        "`python -m experiments overall --data ml-1m=PATH --data gowalla=PATH` makes them" in page
+    )
+    assert "experiments lengths" not in page  # nothing is missing there
     report = (reproduced.results / "report.html").read_text("utf-8")
     assert report.count('src="data:image/png;base64,') == len(names)
     assert "images/" not in report
