@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.environment import ROOT, environment
-from benchmarks.results import OUT_FOLDER, PAGE, between, where
+from benchmarks.results import OUT_FOLDER, PAGE, between, where, write_json
 from linrec import ops
 
 OUT = OUT_FOLDER / "curves.json"
@@ -55,8 +55,7 @@ def main() -> None:
         "kernels": ops.kernels(),
         "curves": curves,
     }
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(outcome, indent=1) + "\n", "utf-8")
+    write_json(asked.out, outcome)
     print(f"wrote {asked.out}")
     if asked.out == OUT:
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from benchmarks import speed
 from benchmarks.environment import environment
-from benchmarks.results import OUT_FOLDER, PAGE, between, picture, where
+from benchmarks.results import OUT_FOLDER, PAGE, between, picture, where, write_json
 from benchmarks.run import in_turns
 from linrec import ops
 
@@ -64,8 +64,7 @@ def main() -> None:
         "slopes": slopes(rows),
         "rows": rows,
     }
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(outcome, indent=1) + "\n")
+    write_json(asked.out, outcome)
     print(f"wrote {asked.out}")
     if asked.out == OUT:
         plot(rows)

@@ -10,7 +10,6 @@ Run it while nothing else runs. Writes results/benchmarks/attention.json.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.environment import ROOT, environment
+from benchmarks.results import write_json
 from linrec import ops
 from linrec.backbones import ModelConfig, build
 from linrec.data.dataset.item_features import ItemFeatures
@@ -52,8 +52,7 @@ def main() -> None:
                     f"  {row['times_softmax']:>6.2f} x as fast as softmax"
                 )
     outcome = {"command": "make bench", **environment(), "rows": rows}
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(outcome, indent=1) + "\n")
+    write_json(asked.out, outcome)
     print(f"wrote {asked.out}")
 
 

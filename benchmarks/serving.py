@@ -28,6 +28,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.environment import ROOT, environment
+from benchmarks.results import write_json
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
 from linrec.serving import Engine, EngineSettings, open_store
@@ -57,8 +58,7 @@ def main() -> None:
             "history": history(base, asked),
             "ann": ann(base, asked),
         }
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(outcome, indent=1) + "\n")
+    write_json(asked.out, outcome)
     plot(outcome["history"], asked.out.with_suffix(".png"))
     print(f"wrote {asked.out}")
     print(tables(outcome))

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.environment import ROOT, environment
+from benchmarks.results import write_json
 from benchmarks.transplant_models import HERE, ORIGINAL
 from tests.transplant import environments
 
@@ -54,8 +55,7 @@ def main() -> None:
         "events_a_batch": asked.events,
         "rows": rows,
     }
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(outcome, indent=1) + "\n")
+    write_json(asked.out, outcome)
     print(f"wrote {asked.out}")
     if asked.out == OUT:
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")

@@ -15,8 +15,9 @@ from torch import Tensor
 
 import linrec
 from benchmarks.environment import environment
+from benchmarks.results import write_json
 from experiments.cells import Cell
-from experiments.outcomes import Options, Outcome, model_of, read, write
+from experiments.outcomes import Options, Outcome, model_of, read
 from linrec.backbones import Backbone
 from linrec.data.dataset.sequences import Sequences
 from linrec.data.dataset.splits import leave_one_out
@@ -53,7 +54,7 @@ def look(cell: Cell, options: Options, data: linrec.SequenceStore) -> None:
         "users": len(histories),
         "heads": over_users(model, histories),
     }
-    write(place(cell, options), found)
+    write_json(place(cell, options), found)
 
 
 def example(histories: Sequences) -> int:

@@ -16,18 +16,6 @@ EFFICIENT = ("linear-transformer", "efficient", "linrec", "linrec-rowwise")
 ABLATED = ("linrec", "linrec-without-norm", "linrec-without-elu")
 READS_FEATURES = ("sasrecf", "fdsa")
 
-FORMER_NAMES = {
-    "ml-1m-sasrec-softmax": "ml-1m-softmax",
-    "ml-1m-sasrec-linrec": "ml-1m-linrec",
-    "ml-1m-sasrec-linrec-decay": "ml-1m-linrec-decay",
-    "ml-1m-sasrec-linrec-decay-whole": "ml-1m-linrec-decay-whole",
-    "ml-1m-sasrecf-linrec-decay": "ml-1m-sasrecf",
-    "ml-1m-fdsa-linrec-decay": "ml-1m-fdsa",
-    "ml-1m-bert4rec-linrec-decay": "ml-1m-bert4rec",
-    "ml-1m-core-linrec-decay": "ml-1m-core",
-}
-"""Runs from before there was a table for them: their folders and results keep their names."""
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -42,11 +30,6 @@ class Cell:
     def name(self) -> str:
         parts = (self.dataset, self.backbone, self.attention, self.variant)
         return "-".join(part for part in parts if part)
-
-    @property
-    def run(self) -> str:
-        """Its run folder, and its file among the results."""
-        return FORMER_NAMES.get(self.name, self.name)
 
     def asked(self, recipe: str | None = None) -> dict[str, Any]:
         """The settings of `linrec train` that make it what it is."""

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from benchmarks.results import write_json
 from experiments import attention, timing
 from experiments.cells import Cell, chosen, of_table
 from experiments.comparisons import compare_all
 from experiments.datasets import DATASETS, is_given, open_dataset
-from experiments.outcomes import Options, write
+from experiments.outcomes import Options
 from experiments.pages import write_pages
 from experiments.queue import listed, work
 from experiments.watch import say
@@ -61,7 +62,9 @@ def write_statistics(name: str, options: Options) -> None:
         return
     data = open_dataset(name, given, options.runs)
     known = ("users", "items", "events", "sparsity", "lengths", "tied_share")
-    write(place, {"fingerprint": data.fingerprint, **{key: data.summary[key] for key in known}})
+    write_json(
+        place, {"fingerprint": data.fingerprint, **{key: data.summary[key] for key in known}}
+    )
 
 
 def _look(cells: Sequence[Cell], options: Options, console: Console) -> None:

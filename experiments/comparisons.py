@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.environment import environment
+from benchmarks.results import write_json
 from experiments.cells import ABLATED, EFFICIENT, Cell, at_equal_time
-from experiments.outcomes import Options, Outcome, model_of, read, write
+from experiments.outcomes import Options, Outcome, model_of, read
 from experiments.training import METRICS, PROTOCOLS
 from linrec.evaluation import compare, comparison_to_dict, load_ranks
 
@@ -56,8 +57,8 @@ def _compare(cell: Cell, other: Cell, options: Options) -> None:
         for protocol, paths in ranks.items()
     }
     of = [model_of(one) for one in outcomes if one is not None]
-    told = f"linrec compare runs/{other.run} runs/{cell.run} --json --protocol full|pop100"
-    write(
+    told = f"linrec compare runs/{other.name} runs/{cell.name} --json --protocol full|pop100"
+    write_json(
         place(cell, other, options),
         {"name": cell.name, "against": other.name, "command": told, **environment(),
          "of": of, "tests": tests},

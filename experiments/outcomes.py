@@ -9,7 +9,6 @@ from typing import Any
 
 from benchmarks.environment import ROOT
 from experiments.cells import Cell
-from linrec.files.atomic import write_text
 from linrec.runs.recipes import recipe
 
 Outcome = dict[str, Any]
@@ -35,10 +34,10 @@ class Options:
     lengths: tuple[int, ...] = (140, 160, 180, 200, 220, 240, 500, 1000, 2000, 4000)
 
     def place(self, cell: Cell) -> Path:
-        return self.results / cell.dataset / f"{cell.run}.json"
+        return self.results / cell.dataset / f"{cell.name}.json"
 
     def folder(self, cell: Cell) -> Path:
-        return self.runs / cell.run
+        return self.runs / cell.name
 
     def outcome(self, cell: Cell) -> Outcome | None:
         return read(self.place(cell))
@@ -75,10 +74,6 @@ def read(path: Path) -> Outcome | None:
         return None
     found: Outcome = json.loads(path.read_text("utf-8"))
     return found
-
-
-def write(path: Path, outcome: Outcome) -> None:
-    write_text(path, json.dumps(outcome, indent=1) + "\n")
 
 
 def model_of(outcome: Outcome) -> Outcome:

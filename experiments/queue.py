@@ -8,9 +8,10 @@ import torch
 from filelock import FileLock, Timeout
 from rich.console import Console
 
+from benchmarks.results import write_json
 from experiments.cells import Cell
 from experiments.datasets import is_given, open_dataset
-from experiments.outcomes import Options, write
+from experiments.outcomes import Options
 from experiments.training import evaluated, train
 from experiments.watch import CellWatch, counted, remaining, say, told
 from linrec import load
@@ -34,7 +35,7 @@ def work(cells: Sequence[Cell], options: Options, console: Console) -> bool:
 
 def _alone(cell: Cell, cells: Sequence[Cell], options: Options, console: Console) -> bool:
     try:
-        with FileLock(options.runs / f".{cell.run}.lock", timeout=0):
+        with FileLock(options.runs / f".{cell.name}.lock", timeout=0):
             return _bring_to_end(cell, cells, options, console)
     except Timeout:
         say(console, f"{cell.name}: another process is at it; left to that one")
@@ -65,7 +66,7 @@ def _complete(cell: Cell, options: Options) -> None:
     there = is_given(cell.dataset, given, options.runs)
     if there and read_progress(folder).epoch == known["epochs"]:
         data = open_dataset(cell.dataset, given, options.runs)
-        write(options.place(cell), known | evaluated(load(folder), folder, data))
+        write_json(options.place(cell), known | evaluated(load(folder), folder, data))
 
 
 def listed(cells: Sequence[Cell], options: Options) -> list[str]:

@@ -23,9 +23,10 @@ import torch
 import linrec
 from benchmarks.environment import ROOT, environment
 from benchmarks.memory import peak_mb
+from benchmarks.results import write_json
 from experiments.cells import BACKBONES, COMPARED, Cell
 from experiments.datasets import is_given, open_dataset
-from experiments.outcomes import Options, Outcome, read, write
+from experiments.outcomes import Options, Outcome, read
 from linrec.training.watch import Stop, Watch
 
 WARM_UP = 2  # steps that are not counted
@@ -153,7 +154,7 @@ def measured(turns: Sequence[Sequence[Job]], folder: Path, options: Options) -> 
             for job in jobs:
                 rounds[job.name].append(_in_own_process(job))
         for job in jobs:
-            write(folder / f"{job.name}.json", _best(job, rounds[job.name]))
+            write_json(folder / f"{job.name}.json", _best(job, rounds[job.name]))
         count += len(jobs)
     return count
 

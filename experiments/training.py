@@ -12,8 +12,9 @@ from rich.console import Console
 import linrec
 from benchmarks.environment import environment
 from benchmarks.memory import peak_mb
+from benchmarks.results import write_json
 from experiments.cells import Cell
-from experiments.outcomes import Options, Outcome, write
+from experiments.outcomes import Options, Outcome
 from experiments.watch import CellWatch, spent
 from linrec.cli.evaluate import evaluate_and_save
 from linrec.evaluation import load_ranks, means
@@ -47,7 +48,7 @@ def train(cell: Cell, options: Options, data: linrec.SequenceStore, watch: CellW
     if progress.best_epoch or not found.get("diverged"):
         found |= evaluated(linrec.load(folder), folder, data)
     described = describe(cell, settings, data, recommender)
-    write(options.place(cell), described | course(progress) | found)
+    write_json(options.place(cell), described | course(progress) | found)
     return True
 
 
@@ -60,7 +61,7 @@ def describe(
     ]
     return {
         "name": cell.name,
-        "command": f"linrec train runs/data-{cell.dataset} --out runs/{cell.run} {flags}",
+        "command": f"linrec train runs/data-{cell.dataset} --out runs/{cell.name} {flags}",
         "data": " ".join(["linrec prepare", data.summary["source"]["name"], "--out",
                           f"runs/data-{cell.dataset}", *kept]),
         "fingerprint": data.fingerprint,

@@ -32,7 +32,7 @@ from benchmarks import speed
 from benchmarks.environment import ROOT, environment
 from benchmarks.peers import page
 from benchmarks.peers.common import LOG, Task
-from benchmarks.results import OUT_FOLDER
+from benchmarks.results import OUT_FOLDER, write_json
 from linrec.data.preparing.prepare import prepare
 from tests.transplant import environments
 
@@ -75,8 +75,7 @@ def main() -> None:
         "shape": shape_of(asked),
         "rows": page.with_ratios(best, page.OURS),
     }
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(outcome, indent=1) + "\n", "utf-8")
+    write_json(asked.out, outcome)
     print(f"wrote {asked.out}")
     if asked.out.parent == OUT_FOLDER:
         page.write()

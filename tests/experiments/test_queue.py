@@ -11,7 +11,7 @@ from filelock import FileLock
 from rich.console import Console
 
 from experiments import training
-from experiments.cells import FORMER_NAMES, Cell, chosen
+from experiments.cells import Cell, chosen
 from experiments.outcomes import Options, footnote
 from experiments.queue import listed, work
 from linrec import InputError
@@ -87,7 +87,7 @@ def test_a_timed_cell_ends_with_its_time(fresh: Options) -> None:
 
 def test_a_locked_cell_is_left_and_the_lock_of_the_dead_is_not(fresh: Options) -> None:
     fresh.runs.mkdir(parents=True)
-    lock = fresh.runs / f".{CELL.run}.lock"
+    lock = fresh.runs / f".{CELL.name}.lock"
     with FileLock(lock):
         assert work([CELL], fresh, QUIET)
     assert fresh.outcome(CELL) is None
@@ -106,10 +106,10 @@ def test_divergence_is_an_outcome(fresh: Options, monkeypatch: pytest.MonkeyPatc
     assert fresh.finished(CELL)
 
 
-def test_results_of_former_runs_count(fresh: Options) -> None:
+def test_figures_by_length_are_added_to_results_without_them(fresh: Options) -> None:
     cell = Cell("ml-1m", "core", "linrec-decay")
     assert work([cell], fresh, QUIET)
-    assert (fresh.results / "ml-1m" / "ml-1m-core.json").exists()
+    assert (fresh.results / "ml-1m" / "ml-1m-core-linrec-decay.json").exists()
     old = outcome(fresh, cell)
     del old["by_length"]
     fresh.place(cell).write_text(json.dumps(old))
@@ -121,7 +121,6 @@ def test_results_of_former_runs_count(fresh: Options) -> None:
 def test_cells_are_chosen_by_name_and_counted_once() -> None:
     names = [cell.name for cell in chosen(["overall", "efficient", "ablation", "beyond"])]
     assert len(names) == len(set(names))
-    assert set(FORMER_NAMES) <= set(names)
     some = chosen(["overall"], "ml-1m-sasrec-*")
     assert [cell.attention for cell in some] == ["softmax", "linrec", "linrec-decay"]
     with pytest.raises(InputError, match="no cell is named 'ml-2m"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.environment import ROOT
+from benchmarks.results import to_json, write_json
 from experiments import attention, command, comparisons, timing
 from experiments.cells import Cell, chosen
-from experiments.outcomes import Options, read, write
+from experiments.outcomes import Options, read
 from experiments.pages import markdown
 from experiments.readme import with_tables
 from linrec import InputError
@@ -105,7 +107,7 @@ def test_more_training_makes_what_was_made_of_a_model_stale(
     assert attention.is_looked_at(cell, options)
     known = options.outcome(cell)
     assert known is not None
-    write(options.place(cell), known | {"epochs": 7})
+    write_json(options.place(cell), known | {"epochs": 7})
     assert comparisons.found(cell, without, options) is None
     assert not attention.is_looked_at(cell, options)
 
@@ -128,11 +130,21 @@ def test_no_figure_on_a_page_was_typed_in() -> None:
     assert with_tables(readme, COMMITTED) == readme
 
 
+def test_every_result_is_written_compactly() -> None:
+    paths = list((ROOT / "results").rglob("*.json"))
+    assert paths
+    for path in paths:
+        text = path.read_text("utf-8")
+        assert to_json(json.loads(text)) + "\n" == text, path
+
+
 def test_every_outcome_names_what_made_it() -> None:
-    known = [one for cell in chosen(command.TABLES) if (one := COMMITTED.outcome(cell))]
+    known = [(cell, one) for cell in chosen(command.TABLES) if (one := COMMITTED.outcome(cell))]
     assert known
-    for outcome in known:
+    for cell, outcome in known:
+        assert outcome["name"] == cell.name
         assert outcome["command"].startswith("linrec train ")
+        assert f" --out runs/{cell.name} " in outcome["command"]
         assert outcome["commit"] != "unknown"
         assert outcome["best_epoch"] <= outcome["epochs"] == len(outcome["history"])
         if outcome["history"]:
