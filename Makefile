@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format envs services bench bench-peers clean
+.PHONY: help demo test check format envs services bench bench-peers reproduce clean
 
 # a user's site-packages or PYTHONPATH must not leak into .venv
 export PYTHONNOUSERSITE := 1
@@ -16,6 +16,7 @@ PIP_INSTALL := $(PYTHON) -m pip install -qq --disable-pip-version-check -c const
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 PEERS_ARGS ?=
+REPRODUCE_ARGS ?= all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -58,10 +59,13 @@ bench: $(READY) ## speed and memory, as JSON with commit and machine (BENCH_ARGS
 bench-peers: $(READY) envs ## RecBole, RecTools and RePlay side by side with ours (PEERS_ARGS are passed on)
 	$(PYTHON) -m benchmarks.peers.run $(PEERS_ARGS)
 
+reproduce: $(READY) ## the paper's tables and figures (REPRODUCE_ARGS="all --data ml-1m=PATH --data gowalla=PATH")
+	$(PYTHON) -m experiments $(REPRODUCE_ARGS)
+
 clean: ## remove caches, builds and the demo's output (.venv and .envs stay)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* \
 	  build dist linrec-demo
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks experiments -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp goes first and comes back last. Without a stamp, what is in .venv was interrupted and is
 # made anew; with an old stamp it is only brought up to date.

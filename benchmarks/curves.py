@@ -20,8 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import OUT_FOLDER, PAGE, between, where
-from benchmarks.surroundings import ROOT, surroundings
+from benchmarks.environment import ROOT, environment
+from benchmarks.results import OUT_FOLDER, PAGE, between, where, write_json
 from linrec import ops
 
 OUT = OUT_FOLDER / "curves.json"
@@ -36,12 +36,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         _linrec("prepare", asked.events, "--out", data, "--min-item-events", 5)
-        for kind, environment in KINDS.items():
+        for kind, variables in KINDS.items():
             run = Path(folder) / kind
             _linrec(
                 "train", data, "--out", run, "--recipe", asked.recipe, "--attention",
                 "linrec-decay", "--epochs", asked.epochs,
-                OMP_NUM_THREADS=str(asked.threads), **environment,
+                OMP_NUM_THREADS=str(asked.threads), **variables,
             )  # fmt: skip
             with (run / "history.csv").open(encoding="utf-8") as file:
                 curves[kind] = [
@@ -50,13 +50,12 @@ def main() -> None:
             print(kind, curves[kind])
     outcome = {
         "command": "python -m benchmarks.curves " + " ".join(sys.argv[1:]),
-        **surroundings(),
+        **environment(),
         "threads": asked.threads,
         "kernels": ops.kernels(),
         "curves": curves,
     }
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(outcome, indent=1) + "\n", "utf-8")
+    write_json(asked.out, outcome)
     print(f"wrote {asked.out}")
     if asked.out == OUT:
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
@@ -80,10 +79,10 @@ def table(outcome: dict[str, Any]) -> str:
     return "\n".join([*lines, "", where(outcome)]) + "\n"
 
 
-def _linrec(*arguments: Any, **environment: str) -> None:
+def _linrec(*arguments: Any, **variables: str) -> None:
     given = [str(Path(sys.executable).with_name("linrec")), *map(str, arguments)]
     done = subprocess.run(
-        given, env=os.environ | environment, capture_output=True, text=True, check=False
+        given, env=os.environ | variables, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise SystemExit(f"linrec {' '.join(given[1:])} failed:\n{done.stderr[-2000:]}")

@@ -25,9 +25,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks import speed
-from benchmarks.results import OUT_FOLDER, PAGE, between, picture, where
+from benchmarks.environment import environment
+from benchmarks.results import OUT_FOLDER, PAGE, between, picture, where, write_json
 from benchmarks.run import in_turns
-from benchmarks.surroundings import surroundings
 from linrec import ops
 
 HEADS = 8
@@ -57,15 +57,14 @@ def main() -> None:
                 print(sentence(rows[-1]))
     outcome = {
         "command": "python -m benchmarks.kernels " + " ".join(sys.argv[1:]),
-        **surroundings(),
+        **environment(),
         "kernels": ops.kernels(),
         "copy_gb_a_second": round(copied / 1e9, 1),
         "multiply_gflops": round(multiplied / 1e9, 1),
         "slopes": slopes(rows),
         "rows": rows,
     }
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(outcome, indent=1) + "\n")
+    write_json(asked.out, outcome)
     print(f"wrote {asked.out}")
     if asked.out == OUT:
         plot(rows)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.surroundings import ROOT, surroundings
+from benchmarks.environment import ROOT, environment
+from benchmarks.results import write_json
 from linrec.backbones import ModelConfig, build
 from linrec.data.dataset.batches import all_position_batches
 from linrec.data.dataset.item_features import ItemFeatures
@@ -86,8 +87,7 @@ def alone(module: str, **arguments: Any) -> dict[str, Any]:
 
 def write(out: Path, what: dict[str, Any]) -> None:
     command = " ".join(["python", "-m", f"benchmarks.{out.stem}", *sys.argv[1:]])
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"command": command, **surroundings(), **what}, indent=1) + "\n")
+    write_json(out, {"command": command, **environment(), **what})
     print(f"wrote {out}")
 
 

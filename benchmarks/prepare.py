@@ -26,9 +26,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from benchmarks.environment import ROOT, environment
 from benchmarks.peers import page
 from benchmarks.results import OUT_FOLDER, with_row
-from benchmarks.surroundings import ROOT, surroundings
 
 OUT = OUT_FOLDER / "prepare.json"
 CHUNK = 4_000_000
@@ -60,7 +60,7 @@ def main() -> None:
         row = measured(log, Path(folder) / "data") | {"text_ids": asked.text_ids}
     print(sentence(row))
     same = ("events", "text_ids")
-    with_row(asked.out, "python -m benchmarks.prepare", row | surroundings(), same)
+    with_row(asked.out, "python -m benchmarks.prepare", row | environment(), same)
     if asked.out == OUT:
         page.write()
 

@@ -1,4 +1,4 @@
-"""Where figures are kept, and how pages take them from there."""
+"""Where figures are stored, and how pages include them."""
 
 from __future__ import annotations
 
@@ -6,31 +6,52 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.surroundings import ROOT
+from benchmarks.environment import ROOT
+from linrec.files.atomic import write_text
 
 OUT_FOLDER = ROOT / "results" / "benchmarks"
 PAGE = ROOT / "docs" / "performance.md"
+LINE = 160  # characters: an epoch of a history, a row of a benchmark
+
+
+def to_json(value: Any, indent: int = 0) -> str:
+    """Indented JSON in which a list of numbers, and whatever fits, stays on one line."""
+    line = json.dumps(value)
+    if not isinstance(value, (dict, list)) or len(line) + indent <= LINE:
+        return line
+    if isinstance(value, list):
+        if not any(isinstance(one, (dict, list)) for one in value):
+            return line
+        brackets, parts = "[]", [to_json(one, indent + 1) for one in value]
+    else:
+        brackets = "{}"
+        parts = [f"{json.dumps(key)}: {to_json(one, indent + 1)}" for key, one in value.items()]
+    pad = "\n" + " " * indent
+    return brackets[0] + pad + " " + f",{pad} ".join(parts) + pad + brackets[1]
+
+
+def write_json(path: Path, outcome: Any) -> None:
+    write_text(path, to_json(outcome) + "\n")
 
 
 def with_row(out: Path, command: str, row: dict[str, Any], same: tuple[str, ...]) -> None:
-    """Add a row to the file, in place of one that agrees in the fields `same`."""
+    """Add a row to the file; it replaces one with equal fields `same`."""
     rows = json.loads(out.read_text("utf-8"))["rows"] if out.is_file() else []
     others = [old for old in rows if any(old[name] != row[name] for name in same)]
     rows = sorted([*others, row], key=lambda one: tuple(one[name] for name in same))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"command": command, "rows": rows}, indent=1) + "\n", "utf-8")
+    write_json(out, {"command": command, "rows": rows})
     print(f"wrote {out}")
 
 
 def between(page: str, name: str, content: str) -> str:
-    """The page with what stands between the markers of that name made anew."""
+    """The page with what stands between the markers of that name replaced."""
     begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
     before, rest = page.split(begin)
     return before + begin + content + end + rest.split(end)[1]
 
 
 def where(outcome: dict[str, Any]) -> str:
-    """On what the figures were made, and by which command."""
+    """The machine, the date and the command of the figures."""
     threads = f"{outcome['threads']} thread{'' if outcome['threads'] == 1 else 's'}"
     return (
         f"{threads} of {outcome['machine']}, {outcome['date']}, commit {outcome['commit']}: "

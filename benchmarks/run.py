@@ -10,7 +10,6 @@ Run it while nothing else runs. Writes results/benchmarks/attention.json.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.surroundings import ROOT, surroundings
+from benchmarks.environment import ROOT, environment
+from benchmarks.results import write_json
 from linrec import ops
 from linrec.backbones import ModelConfig, build
 from linrec.data.dataset.item_features import ItemFeatures
@@ -51,9 +51,8 @@ def main() -> None:
                     f"{row['what']:<14} N {length:>6}  {row['mechanism']:<20} {row['ms']:>9.1f} ms"
                     f"  {row['times_softmax']:>6.2f} x as fast as softmax"
                 )
-    outcome = {"command": "make bench", **surroundings(), "rows": rows}
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(outcome, indent=1) + "\n")
+    outcome = {"command": "make bench", **environment(), "rows": rows}
+    write_json(asked.out, outcome)
     print(f"wrote {asked.out}")
 
 

@@ -27,7 +27,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.surroundings import ROOT, surroundings
+from benchmarks.environment import ROOT, environment
+from benchmarks.results import write_json
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
 from linrec.serving import Engine, EngineSettings, open_store
@@ -50,15 +51,14 @@ def main() -> None:
         base = Path(folder)
         outcome: dict[str, Any] = {
             "command": "python -m benchmarks.serving " + " ".join(sys.argv[1:]),
-            **surroundings(),
+            **environment(),
             "items": asked.items,
             "threads": asked.threads,
             "load": load(base, asked),
             "history": history(base, asked),
             "ann": ann(base, asked),
         }
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(outcome, indent=1) + "\n")
+    write_json(asked.out, outcome)
     plot(outcome["history"], asked.out.with_suffix(".png"))
     print(f"wrote {asked.out}")
     print(tables(outcome))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from benchmarks.environment import ROOT
 from benchmarks.peers.page import OURS, short, times
 from benchmarks.results import OUT_FOLDER, between, where
-from benchmarks.surroundings import ROOT
 
 README = ROOT / "README.md"
 ROWS = {

@@ -20,7 +20,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.surroundings import ROOT, surroundings
+from benchmarks.environment import ROOT, environment
+from benchmarks.results import write_json
 from benchmarks.transplant_models import HERE, ORIGINAL
 from tests.transplant import environments
 
@@ -48,14 +49,13 @@ def main() -> None:
                 print(sentence(row))
     outcome = {
         "command": "python -m benchmarks.transplant " + " ".join(sys.argv[1:]),
-        **surroundings(),
+        **environment(),
         "threads": asked.threads,
         "versions": versions,
         "events_a_batch": asked.events,
         "rows": rows,
     }
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(outcome, indent=1) + "\n")
+    write_json(asked.out, outcome)
     print(f"wrote {asked.out}")
     if asked.out == OUT:
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")

@@ -1,4 +1,4 @@
-"""What trained attention looks like: one user's heat map, and numbers over all test users.
+"""Measuring trained attention: the heat map of one user, and figures over all test users.
 
 Scores may be negative in the linear mechanisms. Where a share is needed, for entropy and the
 effective count, a score counts by its size: p = |B'| / sum |B'|.
@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 import linrec
-from benchmarks.surroundings import surroundings
+from benchmarks.environment import environment
+from benchmarks.results import write_json
 from experiments.cells import Cell
-from experiments.outcomes import Options, Outcome, model_of, read, write
+from experiments.outcomes import Options, Outcome, model_of, read
 from linrec.backbones import Backbone
 from linrec.data.dataset.sequences import Sequences
 from linrec.data.dataset.splits import leave_one_out
@@ -24,36 +25,36 @@ from linrec.types import PAD
 
 EVENTS = 50
 """The length of the paper's example."""
-ROWS = 32  # users at a time: a matrix of 200 x 200 for each head
+ROWS = 32  # users per batch: a matrix of 200 x 200 for each head
 
 
-def place(cell: Cell, options: Options) -> Path:
+def path(cell: Cell, options: Options) -> Path:
     return options.results / "attention" / f"{cell.name}.json"
 
 
-def is_looked_at(cell: Cell, options: Options) -> bool:
-    known, outcome = read(place(cell, options)), options.outcome(cell)
+def is_current(cell: Cell, options: Options) -> bool:
+    known, outcome = read(path(cell, options)), options.outcome(cell)
     return known is not None and outcome is not None and known["of"] == model_of(outcome)
 
 
-def look(cell: Cell, options: Options, data: linrec.SequenceStore) -> None:
-    """Write down the attention of a trained cell."""
+def measure(cell: Cell, options: Options, data: linrec.SequenceStore) -> None:
+    """Write the figures on the attention of a trained cell."""
     outcome = options.outcome(cell)
     assert outcome is not None
     model = linrec.load(options.folder(cell)).model
     histories = leave_one_out(data.sequences()).test.histories
-    shown = example(histories)
-    found: Outcome = {
+    user = example(histories)
+    figures: Outcome = {
         "name": cell.name,
-        "command": f"linrec reproduce conditions --cells {cell.name}",
-        **surroundings(),
+        "command": f"python -m experiments conditions --cells {cell.name}",
+        **environment(),
         "of": model_of(outcome),
-        "events": int(histories.lengths[shown]),
-        "matrices": _matrices(model, histories.take(np.array([shown]))),
+        "events": int(histories.lengths[user]),
+        "matrices": _matrices(model, histories.take(np.array([user]))),
         "users": len(histories),
         "heads": over_users(model, histories),
     }
-    write(place(cell, options), found)
+    write_json(path(cell, options), figures)
 
 
 def example(histories: Sequences) -> int:
@@ -68,21 +69,21 @@ def _matrices(model: Backbone, history: Sequences) -> list[Any]:
 
 
 def over_users(model: Backbone, histories: Sequences) -> list[dict[str, Any]]:
-    """One entry a layer and head, over all events of all users that the model reads."""
+    """One entry per layer and head, over all events of all users that the model reads."""
     order = np.argsort(histories.lengths, kind="stable")
     sums: list[Tensor] | None = None
     extremes: list[Tensor] = []
     for rows in np.array_split(order, max(1, len(order) // ROWS)):
         batch = histories.take(rows)
         lengths = (model.read(batch) != PAD).sum(1)
-        found = model.attention_matrices(batch)
-        measured = [_measured(layer, lengths, causal=model.config.causal) for layer in found]
-        totals = [total for total, _ in measured]
+        matrices = model.attention_matrices(batch)
+        sums_and_max = [_sums(layer, lengths, causal=model.config.causal) for layer in matrices]
+        totals = [total for total, _ in sums_and_max]
         sums = totals if sums is None else [a + b for a, b in zip(sums, totals, strict=True)]
-        extremes.append(torch.stack([high for _, high in measured]))
+        extremes.append(torch.stack([high for _, high in sums_and_max]))
     highest = torch.stack(extremes).amax(0)
     return [
-        _told(layer, head, total[head], float(highest[layer, head]))
+        _means(layer, head, total[head], float(highest[layer, head]))
         for layer, total in enumerate(sums or [])
         for head in range(total.shape[0])
     ]
@@ -92,10 +93,10 @@ MEASURES = ("rows", "row_sum", "row_size", "scores", "negative", "negative_size"
             "entropy", "effective", "effective_share")  # fmt: skip
 
 
-def _measured(matrix: Tensor, lengths: Tensor, *, causal: bool) -> tuple[Tensor, Tensor]:
+def _sums(matrix: Tensor, lengths: Tensor, *, causal: bool) -> tuple[Tensor, Tensor]:
     """matrix [B, H, N, N] -> sums of MEASURES [H, measures], largest row sum [H].
 
-    What is padded is zero in every row and column, so it adds nothing to any sum.
+    Padded rows and columns are zero, so they add nothing to any sum.
     """
     row_sum, below = matrix.sum(-1), matrix.clamp(max=0).sum(-1).abs()
     share = matrix[torch.arange(len(matrix)), :, lengths - 1].abs()  # the row that recommends
@@ -114,7 +115,7 @@ def _measured(matrix: Tensor, lengths: Tensor, *, causal: bool) -> tuple[Tensor,
     return torch.stack(sums, 1), row_sum.amax((0, 2))
 
 
-def _told(layer: int, head: int, sums: Tensor, highest: float) -> dict[str, Any]:
+def _means(layer: int, head: int, sums: Tensor, highest: float) -> dict[str, Any]:
     total = dict(zip(MEASURES, sums.tolist(), strict=True))
     return {
         "layer": layer + 1,

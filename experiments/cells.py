@@ -1,4 +1,4 @@
-"""What is trained: each cell of a table is one run, told apart by its name."""
+"""What is trained: each cell of a table is one run, identified by its name."""
 
 from __future__ import annotations
 
@@ -10,23 +10,15 @@ from typing import Any
 from experiments.datasets import DATASETS
 from linrec import InputError
 
-BACKBONES = ("sasrec", "sasrecf", "core", "fdsa", "bert4rec")  # the quickest to learn first
+BACKBONES = ("sasrec", "sasrecf", "core", "fdsa", "bert4rec")  # the fastest learners first
 COMPARED = ("softmax", "linrec", "linrec-decay")
 EFFICIENT = ("linear-transformer", "efficient", "linrec", "linrec-rowwise")
 ABLATED = ("linrec", "linrec-without-norm", "linrec-without-elu")
-READS_FEATURES = ("sasrecf", "fdsa")
-
-FORMER_NAMES = {
-    "ml-1m-sasrec-softmax": "ml-1m-softmax",
-    "ml-1m-sasrec-linrec": "ml-1m-linrec",
-    "ml-1m-sasrec-linrec-decay": "ml-1m-linrec-decay",
-    "ml-1m-sasrec-linrec-decay-whole": "ml-1m-linrec-decay-whole",
-    "ml-1m-sasrecf-linrec-decay": "ml-1m-sasrecf",
-    "ml-1m-fdsa-linrec-decay": "ml-1m-fdsa",
-    "ml-1m-bert4rec-linrec-decay": "ml-1m-bert4rec",
-    "ml-1m-core-linrec-decay": "ml-1m-core",
-}
-"""Runs from before there was a table for them: their folders and results keep their names."""
+SEEDED = (*COMPARED, "linear-transformer", "efficient", "linrec-rowwise")
+SEEDS = (0, 1, 2)
+WITH_FEATURES = ("sasrecf", "fdsa")
+SLOW_EPOCHS = {"bert4rec": 100}
+"""Backbones that learn from a fifth of the events per epoch, and so need more of them."""
 
 
 @dataclass(frozen=True)
@@ -34,32 +26,35 @@ class Cell:
     dataset: str
     backbone: str
     attention: str
-    variant: str = ""  # what else tells it apart, in its name
-    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    variant: str = ""  # what else distinguishes it, as part of its name
+    overrides: Mapping[str, Any] = field(default_factory=dict, hash=False)
     minutes: float | None = None  # of training, for cells that are compared at equal time
+    seed: int = 0
 
     @property
     def name(self) -> str:
-        parts = (self.dataset, self.backbone, self.attention, self.variant)
+        """Its run folder, and its file among the results."""
+        seed = f"seed-{self.seed}" if self.seed else ""
+        parts = (self.dataset, self.backbone, self.attention, self.variant, seed)
         return "-".join(part for part in parts if part)
 
     @property
-    def run(self) -> str:
-        """Its run folder, and its file among the results."""
-        return FORMER_NAMES.get(self.name, self.name)
+    def epochs(self) -> int:
+        """The budget that every cell of a table has in common."""
+        return SLOW_EPOCHS.get(self.backbone, DATASETS[self.dataset].epochs)
 
-    def asked(self, recipe: str | None = None) -> dict[str, Any]:
-        """The settings of `linrec train` that make it what it is."""
+    def settings(self, recipe: str | None = None) -> dict[str, Any]:
+        """The settings of `linrec train` for this cell."""
         dataset = DATASETS[self.dataset]
-        asked: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "recipe": recipe or dataset.recipe,
             "backbone": self.backbone,
             "attention": self.attention,
             **dataset.settings,
         }
-        if self.backbone in READS_FEATURES and dataset.features:
-            asked["features"] = dataset.features
-        return asked | dict(self.settings)
+        if self.backbone in WITH_FEATURES and dataset.features:
+            settings["features"] = dataset.features
+        return settings | dict(self.overrides) | {"seed": self.seed}
 
 
 def overall(dataset: str) -> list[Cell]:
@@ -74,8 +69,14 @@ def ablation(dataset: str) -> list[Cell]:
     return [Cell(dataset, "sasrec", name) for name in ABLATED]
 
 
+def over_seeds(attention: str | None = None) -> list[Cell]:
+    """SASRec on ML-1M with several seeds, all attentions of a seed before the next seed."""
+    names = SEEDED if attention is None else (attention,)
+    return [Cell("ml-1m", "sasrec", name, seed=seed) for seed in SEEDS for name in names]
+
+
 def at_equal_time(minutes: float = 15) -> list[Cell]:
-    """Causal training of every position against the paper's, one prefix a target."""
+    """Causal training of every position against the paper's, one prefix per target."""
     return [
         Cell("ml-1m", "sasrec", name, f"{objective}-timed", {"objective": objective}, minutes)
         for name in ("linrec", "linrec-decay")
@@ -83,7 +84,7 @@ def at_equal_time(minutes: float = 15) -> list[Cell]:
     ]
 
 
-def by_reach() -> list[Cell]:
+def by_max_length() -> list[Cell]:
     """The whole history, and the newest 200, 100 and 50 events of it."""
     last = [
         Cell("ml-1m", "sasrec", "linrec-decay", f"last-{n}", {"max_length": n, "positions": n})
@@ -100,19 +101,21 @@ def by_reach() -> list[Cell]:
 def of_table(table: str) -> list[Cell]:
     """The cells that a table or figure needs, those of ML-1M first."""
     if table == "beyond":
-        return [*by_reach(), *at_equal_time()]
+        return [*by_max_length(), *at_equal_time()]
+    if table == "seeds":
+        return over_seeds()
     if table in ("heatmap", "conditions"):
         return [Cell("ml-1m", "sasrec", name) for name in COMPARED]
-    made = {"overall": overall, "efficient": efficient, "ablation": ablation}.get(table)
-    return [] if made is None else [cell for dataset in DATASETS for cell in made(dataset)]
+    per_dataset = {"overall": overall, "efficient": efficient, "ablation": ablation}.get(table)
+    return [] if per_dataset is None else [cell for name in DATASETS for cell in per_dataset(name)]
 
 
-def chosen(tables: Iterable[str], pattern: str | None = None) -> list[Cell]:
-    """The cells of several tables, each once, less those whose name does not match."""
+def select(tables: Iterable[str], pattern: str | None = None) -> list[Cell]:
+    """The cells of several tables, each once; only those whose name matches the pattern."""
     cells = {cell.name: cell for table in tables for cell in of_table(table)}
     if pattern is None:
         return list(cells.values())
-    found = [cell for name, cell in cells.items() if fnmatch(name, pattern)]
-    if cells and not found:
+    matches = [cell for name, cell in cells.items() if fnmatch(name, pattern)]
+    if cells and not matches:
         raise InputError(f"no cell is named {pattern!r}; there are {', '.join(cells)}")
-    return found
+    return matches

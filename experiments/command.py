@@ -1,80 +1,109 @@
-"""What `linrec reproduce` does, once the command line is parsed."""
+"""What `python -m experiments` does, once the command line is parsed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.results import write_json
 from experiments import attention, timing
-from experiments.cells import Cell, chosen, of_table
+from experiments.cells import Cell, of_table, select
+from experiments.collect import collect
 from experiments.comparisons import compare_all
 from experiments.datasets import DATASETS, is_given, open_dataset
-from experiments.outcomes import Options, write
+from experiments.outcomes import Options
 from experiments.pages import write_pages
-from experiments.queue import listed, work
-from experiments.watch import say
+from experiments.progress import Deadline, print_line
+from experiments.queue import summary, train_all
 from linrec import InputError
 
 TABLES = (
-    "overall", "efficient", "scaling", "lengths", "ablation", "heatmap", "conditions", "beyond",
+    "overall", "efficient", "seeds", "scaling", "lengths", "ablation", "heatmap", "conditions",
+    "beyond",
 )  # fmt: skip
 
 
-def reproduce(
-    tables: Sequence[str], options: Options, *, render: bool = False, dry_run: bool = False
-) -> bool:
-    """Fill what is missing of the tables and write the pages; False if Ctrl-C came first."""
-    console, wanted = Console(), _tables(tables)
-    cells = chosen(wanted, options.cells)
-    if dry_run:
-        for line in listed(cells, options):
-            say(console, line)
-        return True
-    if not render:
-        if not work(cells, options, console):
-            return False
-        _analyse(wanted, cells, options, console)
-    say(console, f"{write_pages(options)} is the report, docs/results.md the same for a repository")
+def reproduce(tables: Sequence[str], options: Options) -> bool:
+    """Train what is missing of the tables and write the pages; False after Ctrl-C."""
+    console, names, deadline = Console(), check_tables(tables), Deadline(options.hours)
+    cells = select(names, options.cells)
+    if not train_all(cells, options, console, deadline):
+        return False
+    _analyse(names, cells, options, console)
+    if not deadline.passed:
+        _time(names, options, console)
+    render(options)
     return True
+
+
+def take_over(tables: Sequence[str], folder: Path, options: Options) -> None:
+    """Copy what another clone has finished, compare it where the ranks exist, write the pages."""
+    console, names = Console(), check_tables(tables)
+    cells = select(names, options.cells)
+    copied = collect(cells, folder, options)
+    for name in copied:
+        print_line(console, f"copied {name}")
+    print_line(console, f"{len(copied)} files copied from {folder}")
+    _analyse(names, cells, options, console)
+    render(options)
+
+
+def dry_run(tables: Sequence[str], options: Options) -> None:
+    """List the state of every cell."""
+    console = Console()
+    for line in summary(select(check_tables(tables), options.cells), options):
+        print_line(console, line)
+
+
+def render(options: Options) -> None:
+    """Write the pages from the results, without training anything."""
+    report = write_pages(options)
+    print_line(Console(), f"{report} is the report; docs/results.md has the same content")
 
 
 def _analyse(
     tables: Sequence[str], cells: Sequence[Cell], options: Options, console: Console
 ) -> None:
-    """What is made of trained cells, and what needs none."""
+    """Everything that is derived from trained cells."""
     for name in DATASETS:
         write_statistics(name, options)
     compare_all([cell for table in tables for cell in of_table(table)], options)
     if {"heatmap", "conditions"} & set(tables):
-        _look(cells, options, console)
+        _measure_attention(cells, options, console)
+
+
+def _time(tables: Sequence[str], options: Options, console: Console) -> None:
     jobs = {"scaling": timing.jobs_of_backbones, "lengths": timing.jobs_of_lengths}
     for table in [table for table in jobs if table in tables]:
-        say(console, f"{table}: timing; nothing else should run on this machine meanwhile")
-        timing.measured(jobs[table](options), options.results / table, options)
+        print_line(console, f"{table}: timing; nothing else should run on this machine meanwhile")
+        timing.measure_all(jobs[table](options), options.results / table, options)
 
 
 def write_statistics(name: str, options: Options) -> None:
     """What Table 1 needs of a dataset, so that the page can be written without it."""
-    place, given = options.results / name / "statistics.json", options.data.get(name)
-    if place.exists() or not is_given(name, given, options.runs):
+    path, given = options.results / name / "statistics.json", options.data.get(name)
+    if path.exists() or not is_given(name, given, options.runs):
         return
     data = open_dataset(name, given, options.runs)
-    known = ("users", "items", "events", "sparsity", "lengths", "tied_share")
-    write(place, {"fingerprint": data.fingerprint, **{key: data.summary[key] for key in known}})
+    names = ("users", "items", "events", "sparsity", "lengths", "tied_share")
+    statistics = {name: data.summary[name] for name in names}
+    write_json(path, {"fingerprint": data.fingerprint, **statistics})
 
 
-def _look(cells: Sequence[Cell], options: Options, console: Console) -> None:
+def _measure_attention(cells: Sequence[Cell], options: Options, console: Console) -> None:
     for cell in of_table("heatmap"):
         trained = options.outcome(cell) is not None and options.folder(cell).exists()
-        if cell in cells and trained and not attention.is_looked_at(cell, options):
-            say(console, f"looking at the attention of {cell.name}")
+        available = is_given(cell.dataset, options.data.get(cell.dataset), options.runs)
+        if cell in cells and trained and available and not attention.is_current(cell, options):
+            print_line(console, f"measuring the attention of {cell.name}")
             data = open_dataset(cell.dataset, options.data.get(cell.dataset), options.runs)
-            attention.look(cell, options, data)
+            attention.measure(cell, options, data)
 
 
-def _tables(asked: Sequence[str]) -> tuple[str, ...]:
-    unknown = [name for name in asked if name not in (*TABLES, "all")]
+def check_tables(names: Sequence[str]) -> tuple[str, ...]:
+    unknown = [name for name in names if name not in (*TABLES, "all")]
     if unknown:
         raise InputError(f"there is no table {unknown[0]!r}; choose from {', '.join(TABLES)}, all")
-    return TABLES if "all" in asked else tuple(asked)
+    return TABLES if "all" in names else tuple(names)

@@ -10,7 +10,7 @@ from experiments.tables import PAPER, Layout, Row, table
 from experiments.timing import MILLION, timings
 
 MEASURES = ("peak_mb", "train_seconds", "eval_seconds")
-HEADINGS = ("memory (GB)", "training (s an epoch)", "evaluation (s)")
+HEADINGS = ("memory (GB)", "training (s per epoch)", "evaluation (s)")
 
 
 def scaling_table(dataset: str, options: Options) -> str:
@@ -36,7 +36,7 @@ def _peers(dataset: str, options: Options) -> list[Row]:
     counts = read(options.results / dataset / "statistics.json")
     if known is None or counts is None:
         return []
-    targets = counts["events"] - 3 * counts["users"]  # two are held out, the first has no past
+    targets = counts["events"] - 3 * counts["users"]  # two are held out, the first has no history
     rows = []
     for one in [one for one in known["rows"] if one["name"].startswith("recbole")]:
         attention = one["name"].partition("-")[2] or "softmax"
@@ -52,12 +52,12 @@ def _peers(dataset: str, options: Options) -> list[Row]:
 
 def lengths_table(options: Options) -> str:
     """Seconds for a million events and peak memory, by the length of the histories."""
-    found = of_lengths(options)
+    known = of_lengths(options)
     columns = tuple(f"{what}, `{name}`" for what in ("s", "GB") for name in COMPARED)
     rows = []
-    for length in sorted({length for length, _ in found} | set(options.lengths)):
-        known = [found.get((length, name)) for name in COMPARED]
-        values = [one[what] if one else None for what in ("seconds", "gigabytes") for one in known]
+    for length in sorted({length for length, _ in known} | set(options.lengths)):
+        some = [known.get((length, name)) for name in COMPARED]
+        values = [one[what] if one else None for what in ("seconds", "gigabytes") for one in some]
         rows.append(Row((f"{length:,}",), values))
     return table(Layout(("events",), columns, digits=2, highlight=False), rows)
 

@@ -17,10 +17,11 @@ from linrec import InputError
 class Dataset:
     title: str
     recipe: str
-    differs: str  # from the paper's, in a sentence
+    differs: str  # how it differs from the paper's, in a sentence
     prepare: Mapping[str, Any] = field(default_factory=dict)
-    features: str = ""  # what sasrecf and fdsa read; nothing: the item's own id
+    features: str = ""  # of sasrecf and fdsa; without any they read the item id
     settings: Mapping[str, Any] = field(default_factory=dict)  # other than the paper's
+    epochs: int = 30  # of every cell, so that a table compares equal budgets
 
 
 DATASETS = {
@@ -38,9 +39,10 @@ DATASETS = {
         "A smaller cut of the same SNAP check-ins: users and places with at least 10 events each "
         "(the NGCF / LightGCN benchmark) where the paper kept 5, so half of its events, half of "
         "its users and a quarter of its places. Repeat visits are merged in both; here a place "
-        "stands at a user's last visit to it. Training tells a place from 2,048 drawn ones instead "
-        "of from all, in a fifth of the time ([log.md](log.md)).",
+        "stands at a user's last visit to it. Training contrasts a place with 2,048 sampled ones "
+        "instead of with all, in a fifth of the time ([log.md](log.md)).",
         settings={"loss": "sampled-softmax"},
+        epochs=20,
     ),
 }
 
@@ -50,24 +52,24 @@ def is_given(name: str, given: Path | None, runs: Path) -> bool:
 
 
 def open_dataset(name: str, given: Path | None, runs: Path) -> linrec.SequenceStore:
-    """A dataset as given, or events as given, prepared in the runs folder if not done before."""
+    """A prepared dataset as given, or events as given, prepared in the runs folder once."""
     if given is not None and (given / "dataset.json").exists():
         return linrec.SequenceStore.open(given)
-    place = runs / f"data-{name}"
+    path = runs / f"data-{name}"
     runs.mkdir(parents=True, exist_ok=True)
     with FileLock(runs / f".data-{name}.lock"):  # two processes may start side by side
-        if (place / "dataset.json").exists():
-            return linrec.SequenceStore.open(place)
+        if (path / "dataset.json").exists():
+            return linrec.SequenceStore.open(path)
         if given is None:
-            raise InputError(f"{name} is not prepared in {place}; give it with --data {name}=PATH")
+            raise InputError(f"{name} is not prepared in {path}; give it as --data {name}=PATH")
         events = _events(name, given)
         items = events.parent / f"{name}.item"
         known: dict[str, Any] = {"items": items} if items.exists() else {}
-        return linrec.prepare(events, place, **known, **DATASETS[name].prepare)
+        return linrec.prepare(events, path, **known, **DATASETS[name].prepare)
 
 
 def _events(name: str, given: Path) -> Path:
-    """A file of events, or the one in a folder that is named after the dataset."""
+    """The file itself, or the one in a folder that has the name of the dataset."""
     if not given.is_dir():
         return given
     for file in (f"{name}.inter.gz", f"{name}.inter", "ratings.dat"):

@@ -11,9 +11,9 @@ from jinja2 import Environment, FileSystemLoader
 from markdown_it import MarkdownIt
 
 import linrec
-from benchmarks.surroundings import commit
-from experiments import attention, costs, quality, smoothness
-from experiments.cells import of_table
+from benchmarks.environment import commit
+from experiments import attention, costs, quality, seeds, smoothness
+from experiments.cells import SLOW_EPOCHS, of_table
 from experiments.datasets import DATASETS
 from experiments.outcomes import Options
 from experiments.plots import all_figures
@@ -46,6 +46,7 @@ def markdown(options: Options, figures: Mapping[str, object]) -> str:
     environment = Environment(loader=FileSystemLoader(HERE), trim_blocks=True, lstrip_blocks=True)
     text = environment.get_template("results.md.j2").render(
         datasets=DATASETS,
+        budget=budget(),
         statistics=quality.statistics(options),
         overall={name: quality.overall_table(name, options) for name in DATASETS},
         efficient={name: quality.efficient_table(name, options) for name in DATASETS},
@@ -56,24 +57,31 @@ def markdown(options: Options, figures: Mapping[str, object]) -> str:
         row_sums=smoothness.conditions_table("row_sum", options),
         largest=smoothness.conditions_table("row_sum_max", options),
         negative=smoothness.conditions_table("negative_share", options),
+        seeds=seeds.seeds_table(options),
         equal_time=quality.equal_time_table(options),
         reach=quality.reach_table(options),
-        figure=lambda name, told: f"![{told}]({IMAGES}/{name}.png)" if name in figures else "",
+        figure=lambda name, title: f"![{title}]({IMAGES}/{name}.png)" if name in figures else "",
         missing=lambda table: missing(table, options),
         finding=finding,
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
+def budget() -> str:
+    """The number of epochs of every cell, in words."""
+    usual = [f"{dataset.epochs} epochs on {dataset.title}" for dataset in DATASETS.values()]
+    return ", ".join([*usual, *(f"{n} with `{name}`" for name, n in SLOW_EPOCHS.items())])
+
+
 def html(page: str, figures: Mapping[str, bytes]) -> str:
-    """The same as one file that can be mailed, where other pages are names and no links."""
+    """The same in one file, where the names of other pages are not links."""
 
-    def inlined(found: re.Match[str]) -> str:
-        return f"](data:image/png;base64,{b64encode(figures[found[1]]).decode()})"
+    def inlined(match: re.Match[str]) -> str:
+        return f"](data:image/png;base64,{b64encode(figures[match[1]]).decode()})"
 
-    def named(found: re.Match[str]) -> str:
-        section = re.sub(r"[^\w -]", "", found[1]).lower().replace(" ", "-")
-        return f'<h2 id="{section}">{found[1]}</h2>'
+    def named(match: re.Match[str]) -> str:
+        section = re.sub(r"[^\w -]", "", match[1]).lower().replace(" ", "-")
+        return f'<h2 id="{section}">{match[1]}</h2>'
 
     reader = MarkdownIt("commonmark", {"html": True}).enable("table")
     body = reader.render(NEIGHBOUR.sub(r"\1", IMAGE.sub(inlined, page)))
@@ -84,34 +92,38 @@ def html(page: str, figures: Mapping[str, bytes]) -> str:
 
 
 def finding(question: str) -> str:
-    """What was found, in words written after looking; kept by hand."""
+    """What the figures show, written by hand."""
     path = HERE / "findings" / f"{question}.md"
     return f"**Found.** {path.read_text('utf-8').strip()}" if path.exists() else ""
 
 
 def missing(table: str, options: Options) -> str:
-    """What is not there yet, and the command that makes it."""
+    """How many cells are missing or have a part of their budget, and the command for the rest."""
     absent = _absent(table, options)
-    if not absent:
+    trained = [cell for cell in of_table(table) if table not in ("heatmap", "conditions")]
+    partial = sum(bool(options.outcome(cell)) and not options.finished(cell) for cell in trained)
+    counts = [
+        f"{absent} of these cells are not measured yet" if absent else "",
+        f"{partial} have a part of the budget only" if partial else "",
+    ]
+    if not any(counts):
         return ""
     data = " ".join(f"--data {name}=PATH" for name in DATASETS)
-    verb = "all" if table == "statistics" else table
-    return (
-        f"*{absent} of the figures for these are not there yet; "
-        f"`linrec reproduce {verb} {data}` makes them.*"
-    )
+    name = "all" if table == "statistics" else table
+    states = ", ".join(one for one in counts if one)
+    return f"*{states}; `python -m experiments {name} {data}` completes them.*"
 
 
 def _absent(table: str, options: Options) -> int:
     if table == "statistics":
-        places = [options.results / name / "statistics.json" for name in DATASETS]
-        return sum(not place.exists() for place in places)
+        paths = [options.results / name / "statistics.json" for name in DATASETS]
+        return sum(not path.exists() for path in paths)
     if table in ("heatmap", "conditions"):
-        return sum(not attention.is_looked_at(cell, options) for cell in of_table(table))
+        return sum(not attention.is_current(cell, options) for cell in of_table(table))
     if table == "lengths":
         return 3 * len(options.lengths) - len(costs.of_lengths(options))
     cells = of_table("overall" if table == "scaling" else table)
     if table == "scaling":
-        place = options.results / "scaling"
-        return sum(not (place / f"{cell.name}.json").exists() for cell in cells)
+        folder = options.results / "scaling"
+        return sum(not (folder / f"{cell.name}.json").exists() for cell in cells)
     return sum(options.outcome(cell) is None for cell in cells)

@@ -1,4 +1,4 @@
-"""The figures, as PNG, from what was measured and nothing else."""
+"""The figures, as PNG, from the results alone."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from experiments.cells import ABLATED, BACKBONES, COMPARED, Cell, by_reach
+from experiments.cells import ABLATED, BACKBONES, COMPARED, Cell, by_max_length
 from experiments.costs import of_lengths
 from experiments.datasets import DATASETS
 from experiments.outcomes import Options, Outcome
 from experiments.quality import reads, span
-from experiments.smoothness import looked_at
+from experiments.smoothness import measured
 
 COLOURS = {"softmax": "tab:gray", "linrec": "tab:blue", "linrec-decay": "tab:orange",
            "linrec-without-norm": "tab:red", "linrec-without-elu": "tab:purple"}  # fmt: skip
@@ -27,7 +27,7 @@ Bar = tuple[float, float, float, int]
 
 
 def all_figures(options: Options) -> dict[str, bytes]:
-    """Name -> PNG, for every figure there is something to show in."""
+    """Name -> PNG, for every figure with something to show."""
     drawn = {
         "quality": quality(options),
         "cost": cost(options),
@@ -128,7 +128,7 @@ def cost(options: Options) -> Figure | None:
 
 def heatmap(options: Options) -> Figure | None:
     """One user's attention: a row for each mechanism, a column for each layer."""
-    known = looked_at(options)
+    known = measured(options)
     if not known:
         return None
     layers = max(len(found["matrices"]) for found in known.values())
@@ -148,8 +148,8 @@ def heatmap(options: Options) -> Figure | None:
 
 
 def conditions(options: Options) -> Figure | None:
-    """Row sums and negative scores, a dot a head."""
-    known = looked_at(options)
+    """Row sums and negative scores, a dot per head."""
+    known = measured(options)
     if not known:
         return None
     figure = _figure(10, 3.8)
@@ -169,8 +169,8 @@ def conditions(options: Options) -> Figure | None:
 
 
 def reach(options: Options) -> Figure | None:
-    """Does a longer memory help those who have a longer past?"""
-    known = {cell: found for cell in by_reach()
+    """Does reading more events help users with longer histories?"""
+    known = {cell: found for cell in by_max_length()
              if (found := options.outcome(cell)) and "by_length" in found}  # fmt: skip
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""Tables of how well the cells rank what came next."""
+"""Tables of ranking quality."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from experiments import comparisons
-from experiments.cells import Cell, ablation, at_equal_time, by_reach, efficient, overall
+from experiments.cells import Cell, ablation, at_equal_time, by_max_length, efficient, overall
 from experiments.datasets import DATASETS
-from experiments.outcomes import Options, Outcome, footnote, read
+from experiments.outcomes import Options, Outcome, read
 from experiments.tables import MISSING, PAPER, Layout, Row, line, table
 from experiments.training import METRICS
 from linrec.evaluation import metric_label
@@ -31,8 +31,8 @@ def statistics(options: Options) -> str:
         ours = [known[key] for key in ("users", "items", "events", "sparsity")]
         pairs = zip(ours, PAPER["table_1"][name], ("d", "d", "d", ".2f"), strict=True)
         lengths = [f"{known['lengths'][key]:,.10g}" for key in ("median", "p90", "max")]
-        told = [f"{mine:,{form}} ({paper:,{form}})" for mine, paper, form in pairs]
-        lines.append(line((dataset.title, *told, f"{known['lengths']['mean']:.1f}", *lengths)))
+        beside = [f"{mine:,{form}} ({paper:,{form}})" for mine, paper, form in pairs]
+        lines.append(line((dataset.title, *beside, f"{known['lengths']['mean']:.1f}", *lengths)))
     return "\n".join(lines)
 
 
@@ -66,10 +66,10 @@ def _of_attention(cells: Sequence[Cell], options: Options, paper: dict[str, Any]
 
 
 def equal_time_table(options: Options) -> str:
-    """Every position against one prefix a target, after the same time."""
+    """Every position against one prefix per target, after the same time."""
     rows = []
     for cell in at_equal_time():
-        labels = (f"`{cell.attention}`", str(cell.settings["objective"]))
+        labels = (f"`{cell.attention}`", str(cell.overrides["objective"]))
         first = next(one for one in at_equal_time() if one.attention == cell.attention)
         row = _row(cell, labels, options, first)
         known = options.outcome(cell)
@@ -80,20 +80,19 @@ def equal_time_table(options: Options) -> str:
 
 def reach_table(options: Options) -> str:
     """NDCG@10 under full ranking by what a model reads and by how long the user's history is."""
-    known = {cell: outcome for cell in by_reach() if (outcome := options.outcome(cell))}
+    known = {cell: outcome for cell in by_max_length() if (outcome := options.outcome(cell))}
     grouped = [outcome["by_length"] for outcome in known.values() if "by_length" in outcome]
     bounds = [(group["from"], group["to"], group["users"]) for group in (grouped or [[]])[0]]
     columns = ("all", *(f"{span(low, high)} ({users:,})" for low, high, users in bounds))
     rows = []
-    for cell in by_reach():
+    for cell in by_max_length():
         outcome = known.get(cell)
         values: list[float | None] = [_mean(outcome, "full", "ndcg@10")]
         groups = (outcome or {}).get("by_length") or [{}] * len(bounds)
         values += [group.get("ndcg@10") for group in groups]
-        against = _signs(cell, replace(cell, variant="", settings={}), options)
+        against = _signs(cell, replace(cell, variant="", overrides={}), options)
         signs = [against[COLUMNS.index(("full", "ndcg@10"))], *("" for _ in bounds)]
-        note = footnote(outcome) if outcome else ""
-        rows.append(Row((reads(cell),), values, signs=signs, note=note))
+        rows.append(Row((reads(cell),), values, signs=signs, note=options.note(cell)))
     return table(Layout(("reads",), columns), rows)
 
 
@@ -118,25 +117,30 @@ def _row(
     beside = [*paper, None, None, None] if paper else ()
     values = [_mean(outcome, protocol, metric) for protocol, metric in COLUMNS]
     signs = _signs(cell, other, options)
-    return Row(labels, values, beside, signs, footnote(outcome) if outcome else "")
+    return Row(labels, values, beside, signs, note=options.note(cell))
 
 
 def _mean(outcome: Outcome | None, protocol: str, metric: str) -> float | None:
     if outcome is None or "evaluations" not in outcome:
         return None
+    return mean_of(outcome, protocol, metric)
+
+
+def mean_of(outcome: Outcome, protocol: str, metric: str) -> float:
     return float(outcome["evaluations"][f"test-{protocol}"]["metrics"][metric]["mean"])
 
 
 def _signs(cell: Cell, other: Cell, options: Options) -> list[str]:
-    """An arrow where users fare significantly better or worse than under the other."""
-    known = comparisons.found(cell, other, options)
+    """An arrow where users have significantly better or worse figures than with the other."""
+    known = comparisons.comparison(cell, other, options)
     if known is None:
         return [""] * len(COLUMNS)
     tests = [known["tests"][f"test-{protocol}"][metric] for protocol, metric in COLUMNS]
-    return [
-        "" if test["t_p"] >= SIGNIFICANT else "▲" if test["difference"]["mean"] > 0 else "▼"
-        for test in tests
-    ]
+    return [arrow(test["t_p"], test["difference"]["mean"]) for test in tests]
+
+
+def arrow(p: float, difference: float) -> str:
+    return "" if p >= SIGNIFICANT else "▲" if difference > 0 else "▼"
 
 
 def _floors(cells: Sequence[Cell], options: Options) -> list[Row]:

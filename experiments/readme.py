@@ -1,17 +1,17 @@
-"""The README's tables between their markers: some cells, told in a line each."""
+"""The README's tables between their markers: some cells, a line each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.cells import Cell, by_reach
+from experiments.cells import Cell, by_max_length
 from experiments.outcomes import Options, Outcome
 from experiments.tables import line
 
 SASREC = [Cell("ml-1m", "sasrec", name) for name in ("softmax", "linrec", "linrec-decay")]
 MARKED = {
-    "ml-1m": ([*SASREC, by_reach()[0]], ("attention", "reads")),
+    "ml-1m": ([*SASREC, by_max_length()[0]], ("attention", "reads")),
     "ml-1m-backbones": (
         [Cell("ml-1m", name, "linrec-decay")
          for name in ("sasrec", "sasrecf", "fdsa", "bert4rec", "core")],
@@ -21,7 +21,7 @@ MARKED = {
 
 
 def with_tables(page: str, options: Options) -> str:
-    """The page with the tables between its markers made anew."""
+    """The page with the tables between its markers replaced."""
     for marker, (cells, by) in MARKED.items():
         begin, end = f"<!-- {marker} -->\n", f"<!-- /{marker} -->"
         found = [outcome for cell in cells if (outcome := options.outcome(cell))]

@@ -1,4 +1,4 @@
-"""Markdown tables in which the best stands out and every figure says what must be said with it."""
+"""Markdown tables with the best figures highlighted and footnotes on how they were trained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MISSING = "\N{EN DASH}"
 
 @dataclass
 class Row:
-    """A line of figures: what it is, ours, the paper's beside them, and signs behind them."""
+    """A line of figures: its labels, our values, the paper's values, signs and a footnote."""
 
     labels: tuple[str, ...]
     values: Sequence[float | None]
@@ -24,6 +24,7 @@ class Row:
     signs: Sequence[str] = ()
     note: str = ""
     ranked: bool = True  # whether it can be the best; floors cannot
+    spread: Sequence[float | None] = ()  # standard deviations, where a value is a mean over seeds
 
 
 @dataclass
@@ -32,20 +33,20 @@ class Layout:
     columns: tuple[str, ...]
     digits: int = 4
     highlight: bool = True
-    notes: dict[str, str] = field(default_factory=dict)  # sentence -> its letter
+    notes: dict[str, str] = field(default_factory=dict)  # footnote -> its letter
 
 
 def table(layout: Layout, rows: Sequence[Row]) -> str:
     """The best figure of each column is bold, the second underlined; notes follow below."""
-    places = [_places(rows, column) if layout.highlight else {} for column in _range(layout)]
+    order = [_best_two(rows, column) if layout.highlight else {} for column in _range(layout)]
     lines = [line((*layout.labels, *layout.columns)), "|" + "---|" * _width(layout)]
     for number, row in enumerate(rows):
         cells = [
-            _entry(row, column, layout, places[column].get(number, "")) for column in _range(layout)
+            _entry(row, column, layout, order[column].get(number, "")) for column in _range(layout)
         ]
         lines.append(line((*_labels(row, layout.notes), *cells)))
-    told = [f"<sup>{letter}</sup> {note}." for note, letter in layout.notes.items()]
-    return "\n".join([*lines, *(["", " ".join(told)] if told else [])])
+    notes = [f"<sup>{letter}</sup> {note}." for note, letter in layout.notes.items()]
+    return "\n".join([*lines, *(["", " ".join(notes)] if notes else [])])
 
 
 def line(cells: Iterable[str]) -> str:
@@ -71,25 +72,28 @@ def _letter(count: int) -> str:
     return chr(ord("a") + count % 26) * (1 + count // 26)
 
 
-def _entry(row: Row, column: int, layout: Layout, place: str) -> str:
+def _entry(row: Row, column: int, layout: Layout, rank: str) -> str:
     value = row.values[column]
-    told = MISSING if value is None else f"{value:,.{layout.digits}f}"
-    if place:
-        told = f"**{told}**" if place == "best" else f"<u>{told}</u>"
+    text = MISSING if value is None else f"{value:,.{layout.digits}f}"
+    if rank:
+        text = f"**{text}**" if rank == "best" else f"<u>{text}</u>"
+    spread = row.spread[column] if row.spread else None
+    if spread is not None:
+        text += f" ± {spread:,.{layout.digits}f}"
     if row.signs and row.signs[column]:
-        told += f" {row.signs[column]}"
+        text += f" {row.signs[column]}"
     paper = row.paper[column] if row.paper else None
-    return told if paper is None else f"{told} ({paper:,.{layout.digits}f})"
+    return text if paper is None else f"{text} ({paper:,.{layout.digits}f})"
 
 
-def _places(rows: Sequence[Row], column: int) -> dict[int, str]:
+def _best_two(rows: Sequence[Row], column: int) -> dict[int, str]:
     """Which rows hold the best and the second best figure of a column."""
-    found = [
+    values = [
         (value, number)
         for number, row in enumerate(rows)
         if row.ranked and (value := row.values[column]) is not None
     ]
-    order = sorted(found, key=lambda pair: (-pair[0], pair[1]))
+    order = sorted(values, key=lambda pair: (-pair[0], pair[1]))
     if len(order) < 2:
         return {}
     return {order[0][1]: "best", order[1][1]: "second"}

@@ -1,8 +1,8 @@
 """What an epoch costs: time and peak memory, each measurement in a process of its own.
 
-Some steps of a training are timed and scaled to the whole epoch by the events they train on; the
-evaluation ranks all users. Run it while nothing else runs. The best of several rounds counts, in
-which the attentions take turns, because a machine's speed drifts.
+Some steps of a training are timed and scaled to the whole epoch by their number of targets; the
+evaluation ranks all users. Run it while nothing else runs. The fastest of several rounds counts, in
+which the attentions alternate, because the speed of a machine drifts.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ import polars as pl
 import torch
 
 import linrec
+from benchmarks.environment import ROOT, environment
 from benchmarks.memory import peak_mb
-from benchmarks.surroundings import ROOT, surroundings
+from benchmarks.results import write_json
 from experiments.cells import BACKBONES, COMPARED, Cell
 from experiments.datasets import is_given, open_dataset
-from experiments.outcomes import Options, Outcome, read, write
+from experiments.outcomes import Options, Outcome, read
 from linrec.training.watch import Stop, Watch
 
-WARM_UP = 2  # steps that are not counted
+WARM_UP = 2  # steps that are not timed
 ITEMS = 3_416  # as many as ML-1M has
-BATCH = 8_000  # events in a batch at every length, two histories of the longest
+BATCH = 8_000  # events per batch at every length, two histories of the longest
 MILLION = 1_000_000
 
 
 @dataclass(frozen=True)
 class Job:
-    """One measurement; without a dataset, on made-up histories that are all `length` long."""
+    """One measurement; without a dataset, on synthetic histories of `length` events."""
 
     name: str
     settings: dict[str, Any]
@@ -47,11 +48,11 @@ class Job:
     threads: int = field(default_factory=torch.get_num_threads)
 
 
-class StepWatch(Watch):
-    """Times steps and ends the training after enough of them."""
+class StepTimer(Watch):
+    """Times steps and ends the training after the last of them."""
 
     def __init__(self, steps: int) -> None:
-        self.wanted, self.steps = steps + WARM_UP, 0
+        self.max_steps, self.steps = steps + WARM_UP, 0
         self.seconds = self.epoch_targets = self.targets = 0.0
         self.last = 0.0
 
@@ -65,7 +66,7 @@ class StepWatch(Watch):
         if self.steps > WARM_UP:
             self.seconds, self.targets = self.seconds + now - self.last, self.targets + targets
         self.last = now
-        if self.steps >= self.wanted:
+        if self.steps >= self.max_steps:
             raise Stop
 
     @property
@@ -74,28 +75,28 @@ class StepWatch(Watch):
 
 
 def measure(job: Job) -> Outcome:
-    """In the process it is called in, whose memory it reports."""
+    """Measure in this process, whose peak memory is reported."""
     torch.set_num_threads(job.threads)
-    data = linrec.SequenceStore.open(Path(job.data)) if job.data else made_up(job)
-    recommender, watch = linrec.Recommender(**job.settings), StepWatch(job.steps)
+    data = linrec.SequenceStore.open(Path(job.data)) if job.data else synthetic(job)
+    recommender, timer = linrec.Recommender(**job.settings), StepTimer(job.steps)
     start = round(peak_mb())
-    recommender.fit(data, watch=watch)
-    found: Outcome = {
-        "train_seconds": round(watch.epoch_seconds, 4),
-        "targets": int(watch.epoch_targets),
-        "steps": watch.steps - WARM_UP,
+    recommender.fit(data, watch=timer)
+    figures: Outcome = {
+        "train_seconds": round(timer.epoch_seconds, 4),
+        "targets": int(timer.epoch_targets),
+        "steps": timer.steps - WARM_UP,
         "peak_mb": round(peak_mb()),
         "start_mb": start,
     }
     if job.dataset:
         began = time.perf_counter()
         recommender.evaluate(floors=False)
-        found["eval_seconds"] = round(time.perf_counter() - began, 3)
-    return found
+        figures["eval_seconds"] = round(time.perf_counter() - began, 3)
+    return figures
 
 
-def made_up(job: Job) -> linrec.SequenceStore:
-    """Users with as many events as one window of the length, and the three that are held out."""
+def synthetic(job: Job) -> linrec.SequenceStore:
+    """Users with one window of `length` events, and the three events that are held out."""
     events = job.length + 3
     users = -(-(job.steps + WARM_UP) * BATCH // job.length)
     frame = pl.DataFrame(
@@ -109,29 +110,29 @@ def made_up(job: Job) -> linrec.SequenceStore:
 
 
 def jobs_of_backbones(options: Options) -> list[list[Job]]:
-    """Table 4: for each dataset and backbone, the attentions that take turns."""
-    turns = []
+    """Table 4: for each dataset and backbone, the attentions that alternate."""
+    groups = []
     for dataset in ("ml-1m", "gowalla"):
         given = options.data.get(dataset)
         if not is_given(dataset, given, options.runs):
             continue
-        place = str(open_dataset(dataset, given, options.runs).path)
+        path = str(open_dataset(dataset, given, options.runs).path)
         for backbone in BACKBONES:
             cells = [Cell(dataset, backbone, name) for name in COMPARED]
-            turns.append([
-                Job(cell.name, cell.asked(options.recipe), dataset, 0, place, options.steps)
+            groups.append([
+                Job(cell.name, cell.settings(options.recipe), dataset, 0, path, options.steps)
                 for cell in cells
             ])  # fmt: skip
-    return turns
+    return groups
 
 
 def jobs_of_lengths(options: Options) -> list[list[Job]]:
-    """The figure: SASRec at the paper's lengths, and on to where long histories end."""
+    """The figure: SASRec at the paper's lengths and far beyond them."""
     return [
         [
             Job(
                 f"length-{length}-{name}",
-                Cell("ml-1m", "sasrec", name).asked(options.recipe)
+                Cell("ml-1m", "sasrec", name).settings(options.recipe)
                 | {"max_length": length, "window": length, "positions": length}
                 | {"batch_tokens": BATCH},
                 "", length, "", options.steps,
@@ -142,10 +143,10 @@ def jobs_of_lengths(options: Options) -> list[list[Job]]:
     ]  # fmt: skip
 
 
-def measured(turns: Sequence[Sequence[Job]], folder: Path, options: Options) -> int:
-    """Measure what has no result yet; how many that were."""
+def measure_all(groups: Sequence[Sequence[Job]], folder: Path, options: Options) -> int:
+    """Measure what has no result yet; returns the number of measurements."""
     count = 0
-    for jobs in turns:
+    for jobs in groups:
         if all((folder / f"{job.name}.json").exists() for job in jobs):
             continue
         rounds: dict[str, list[Outcome]] = {job.name: [] for job in jobs}
@@ -153,7 +154,7 @@ def measured(turns: Sequence[Sequence[Job]], folder: Path, options: Options) -> 
             for job in jobs:
                 rounds[job.name].append(_in_own_process(job))
         for job in jobs:
-            write(folder / f"{job.name}.json", _best(job, rounds[job.name]))
+            write_json(folder / f"{job.name}.json", _best(job, rounds[job.name]))
         count += len(jobs)
     return count
 
@@ -165,7 +166,7 @@ def _best(job: Job, rounds: list[Outcome]) -> Outcome:
         if name in rounds[0]
     }
     described = {name: value for name, value in asdict(job).items() if name != "data"}
-    return {**described, **surroundings(), "threads": job.threads, **best, "rounds": rounds}
+    return {**described, **environment(), "threads": job.threads, **best, "rounds": rounds}
 
 
 def _in_own_process(job: Job) -> Outcome:
@@ -173,13 +174,13 @@ def _in_own_process(job: Job) -> Outcome:
         [sys.executable, "-m", "experiments.timing", json.dumps(asdict(job))],
         cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
-    found: Outcome = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: Outcome = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def timings(folder: Path) -> list[Outcome]:
-    found = [read(path) for path in sorted(folder.glob("*.json"))]
-    return [one for one in found if one is not None]
+    outcomes = [read(path) for path in sorted(folder.glob("*.json"))]
+    return [one for one in outcomes if one is not None]
 
 
 if __name__ == "__main__":

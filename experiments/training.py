@@ -1,4 +1,4 @@
-"""One cell: train it to its end or as far as it may, evaluate it, write it down."""
+"""One cell: train it, evaluate it, write its outcome."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import polars as pl
 from rich.console import Console
 
 import linrec
+from benchmarks.environment import environment
 from benchmarks.memory import peak_mb
-from benchmarks.surroundings import surroundings
+from benchmarks.results import write_json
 from experiments.cells import Cell
-from experiments.outcomes import Options, Outcome, write
-from experiments.watch import CellWatch, spent
+from experiments.outcomes import Options, Outcome
+from experiments.progress import CellLogger, seconds_spent
 from linrec.cli.evaluate import evaluate_and_save
 from linrec.evaluation import load_ranks, means
 from linrec.training.checkpoint import Progress, read_progress
@@ -23,66 +24,72 @@ from linrec.training.loop import DivergedError
 PROTOCOLS = ("full", "pop100")
 METRICS = ("recall@10", "mrr", "ndcg@10")
 LENGTHS = (50, 100, 200, 500)
-"""Where users are parted by the length of their history."""
+"""Where users are grouped by the length of their history."""
 
 
-def train(cell: Cell, options: Options, data: linrec.SequenceStore, watch: CellWatch) -> bool:
-    """Train a cell, or go on with it, and write its outcome; False if Ctrl-C ended it."""
-    folder = options.folder(cell)
-    settings = cell.asked(options.recipe) | {
-        "epochs": options.epochs_of(cell),
-        "patience": options.patience_of(cell),
-    }
+def train(cell: Cell, options: Options, data: linrec.SequenceStore, logger: CellLogger) -> bool:
+    """Train or resume a cell and write its outcome; False if Ctrl-C ended it.
+
+    The budget is the number of epochs alone: early stopping would give each cell its own.
+    """
+    folder, epochs = options.folder(cell), options.epochs_of(cell)
+    settings = cell.settings(options.recipe) | {"epochs": epochs, "patience": epochs}
     recommender = linrec.Recommender(**settings)
-    found: dict[str, Any] = {}
+    ending: Outcome = {}
     try:
-        recommender.fit(data, folder, resume=folder.exists(), watch=watch)
+        recommender.fit(data, folder, resume=folder.exists(), watch=logger)
     except DivergedError as error:
-        found["diverged"] = error.epoch
-    progress = read_progress(folder)
+        ending["diverged"] = error.epoch
     if recommender.trained is not None and recommender.trained.interrupted:
-        if not watch.stopped:
+        if not logger.stopped:
             return False
-        found |= {"stopped": watch.stopped, "epoch_share": round(watch.share, 4)}
-    if progress.best_epoch or not found.get("diverged"):
-        found |= evaluated(linrec.load(folder), folder, data)
-    described = describe(cell, settings, data, recommender)
-    write(options.place(cell), described | course(progress) | found)
+        ending |= {"stopped": logger.stopped, "epoch_share": round(logger.share, 4)}
+    progress = read_progress(folder)
+    if logger.stopped != "hours" or _is_further(progress, options.outcome(cell)):
+        if progress.best_epoch or "diverged" not in ending:
+            ending |= evaluate(linrec.load(folder), folder, data)
+        described = describe(cell, settings, data, recommender)
+        write_json(options.path(cell), described | learning_curve(progress) | ending)
     return True
+
+
+def _is_further(progress: Progress, known: Outcome | None) -> bool:
+    """An unfinished run does not replace the figures of a longer one."""
+    return known is None or progress.epoch >= known["epochs"]
 
 
 def describe(
     cell: Cell, settings: dict[str, Any], data: linrec.SequenceStore, made: linrec.Recommender
 ) -> Outcome:
     flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in settings.items())
-    kept = [
+    filters = [
         f"--{name.replace('_', '-')} {n}" for name, n in data.summary["source"]["filters"].items()
     ]
     return {
         "name": cell.name,
-        "command": f"linrec train runs/data-{cell.dataset} --out runs/{cell.run} {flags}",
+        "command": f"linrec train runs/data-{cell.dataset} --out runs/{cell.name} {flags}",
         "data": " ".join(["linrec prepare", data.summary["source"]["name"], "--out",
-                          f"runs/data-{cell.dataset}", *kept]),
+                          f"runs/data-{cell.dataset}", *filters]),
         "fingerprint": data.fingerprint,
         "seed": made.config.training.seed,
         "config": made.config.as_dict(),
         "linrec": linrec.__version__,
-        **surroundings(),
+        **environment(),
         "process_peak_mb": round(peak_mb()),
     }  # fmt: skip
 
 
-def course(progress: Progress) -> Outcome:
+def learning_curve(progress: Progress) -> Outcome:
     return {
         "epochs": progress.epoch,
         "best_epoch": progress.best_epoch,
-        "seconds": round(spent(progress)),
+        "seconds": round(seconds_spent(progress)),
         "history": [{name: round(value, 6) for name, value in row.items()}
                     for row in progress.history],
     }  # fmt: skip
 
 
-def evaluated(recommender: linrec.Recommender, folder: Path, data: linrec.SequenceStore) -> Outcome:
+def evaluate(recommender: linrec.Recommender, folder: Path, data: linrec.SequenceStore) -> Outcome:
     """Figures under both protocols; the ranks of users stay in the run folder."""
     figures, quiet = {}, Console(quiet=True)
     for protocol in PROTOCOLS:
@@ -102,8 +109,8 @@ def by_length(ranks: pl.DataFrame) -> list[dict[str, Any]]:
     for low, high in zip((0, *LENGTHS), (*LENGTHS, sys.maxsize), strict=True):
         some = ranks.filter(pl.col("history_length").is_between(low, high, closed="left"))
         if len(some):
-            found = means(some["rank"].to_numpy(), (10,))
+            metrics = means(some["rank"].to_numpy(), (10,))
             upper = None if high == sys.maxsize else high
-            figures = {name: found[name] for name in METRICS}
+            figures = {name: metrics[name] for name in METRICS}
             groups.append({"from": low, "to": upper, "users": len(some), **figures})
     return groups

@@ -29,10 +29,10 @@ import numpy as np
 import polars as pl
 
 from benchmarks import speed
+from benchmarks.environment import ROOT, environment
 from benchmarks.peers import page
 from benchmarks.peers.common import LOG, Task
-from benchmarks.results import OUT_FOLDER
-from benchmarks.surroundings import ROOT, surroundings
+from benchmarks.results import OUT_FOLDER, write_json
 from linrec.data.preparing.prepare import prepare
 from tests.transplant import environments
 
@@ -69,14 +69,13 @@ def main() -> None:
                 print(f"{turn + 1}/{asked.turns} {page.sentence(name, found)}", flush=True)
     outcome = {
         "command": "python -m benchmarks.peers.run " + " ".join(sys.argv[1:]),
-        **surroundings(),
+        **environment(),
         "threads": asked.threads,
         "dataset": {"name": asked.dataset, **about},
         "shape": shape_of(asked),
         "rows": page.with_ratios(best, page.OURS),
     }
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(outcome, indent=1) + "\n", "utf-8")
+    write_json(asked.out, outcome)
     print(f"wrote {asked.out}")
     if asked.out.parent == OUT_FOLDER:
         page.write()

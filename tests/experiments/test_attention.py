@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from experiments.attention import MEASURES, _measured, example
+from experiments.attention import MEASURES, _sums, example
 from linrec.data.dataset.sequences import Sequences
 
 LENGTHS = torch.tensor([5, 3])
@@ -17,7 +17,7 @@ def test_sums_over_users_are_those_of_their_rows(causal: bool) -> None:
     matrix = torch.randn(2, 2, 5, 5, dtype=torch.float64)
     matrix[1, :, 3:] = matrix[1, :, :, 3:] = 0
     matrix = matrix.tril() if causal else matrix
-    sums, highest = _measured(matrix, LENGTHS, causal=causal)
+    sums, highest = _sums(matrix, LENGTHS, causal=causal)
     for head in range(2):
         rows = [
             matrix[user, head, at, : at + 1 if causal else int(length)]

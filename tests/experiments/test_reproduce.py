@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.surroundings import ROOT
+from benchmarks.environment import ROOT
+from benchmarks.results import to_json, write_json
 from experiments import attention, command, comparisons, timing
-from experiments.cells import Cell, chosen
-from experiments.outcomes import Options, read, write
+from experiments.cells import Cell, select
+from experiments.outcomes import Options, read
 from experiments.pages import markdown
 from experiments.readme import with_tables
 from linrec import InputError
@@ -37,11 +39,11 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Options:
 
 @pytest.mark.slow
 def test_empty_results_are_filled(reproduced: Options) -> None:
-    for cell in chosen(command.TABLES, "ml-1m-*"):
-        found = reproduced.outcome(cell)
-        assert found is not None, cell.name
-        assert found["commit"]
-        assert found["command"].startswith("linrec train runs/data-ml-1m --out runs/")
+    for cell in select(command.TABLES, "ml-1m-*"):
+        known = reproduced.outcome(cell)
+        assert known is not None, cell.name
+        assert known["commit"]
+        assert known["command"].startswith("linrec train runs/data-ml-1m --out runs/")
     assert len(list((reproduced.results / "scaling").glob("*.json"))) == 15
     assert len(list((reproduced.results / "lengths").glob("*.json"))) == 6
     assert len(list((reproduced.results / "attention").glob("*.json"))) == 3
@@ -56,8 +58,11 @@ def test_the_pages_show_it_all(reproduced: Options) -> None:
     assert set(re.findall(r"\(images/(\w+)\.png\)", page)) == names
     ours = page.split("**ML-1M**")[1:]
     assert not any("| \N{EN DASH}" in part.split("**Gowalla**")[0] for part in ours)
-    assert "`linrec reproduce overall --data ml-1m=PATH --data gowalla=PATH` makes them" in page
-    assert "reproduce lengths" not in page  # nothing is missing there
+    assert (
+        "`python -m experiments overall --data ml-1m=PATH --data gowalla=PATH` completes them"
+        in page
+    )
+    assert "experiments lengths" not in page  # nothing is missing there
     report = (reproduced.results / "report.html").read_text("utf-8")
     assert report.count('src="data:image/png;base64,') == len(names)
     assert "images/" not in report
@@ -99,19 +104,19 @@ def test_more_training_makes_what_was_made_of_a_model_stale(
     options = replace(reproduced, results=tmp_path / "results")
     shutil.copytree(reproduced.results, options.results)
     without, cell = Cell("ml-1m", "sasrec", "softmax"), Cell("ml-1m", "sasrec", "linrec")
-    assert comparisons.found(cell, without, options) is not None
-    assert attention.is_looked_at(cell, options)
+    assert comparisons.comparison(cell, without, options) is not None
+    assert attention.is_current(cell, options)
     known = options.outcome(cell)
     assert known is not None
-    write(options.place(cell), known | {"epochs": 7})
-    assert comparisons.found(cell, without, options) is None
-    assert not attention.is_looked_at(cell, options)
+    write_json(options.path(cell), known | {"epochs": 7})
+    assert comparisons.comparison(cell, without, options) is None
+    assert not attention.is_current(cell, options)
 
 
 def test_a_measurement_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     recipe = small_options(tmp_path).recipe
-    asked = Cell("ml-1m", "sasrec", "linrec").asked(recipe)
-    job = timing.Job("one", asked | {"batch_tokens": 4000}, length=2000, steps=1, threads=1)
+    settings = Cell("ml-1m", "sasrec", "linrec").settings(recipe)
+    job = timing.Job("one", settings | {"batch_tokens": 4000}, length=2000, steps=1, threads=1)
     found = timing._in_own_process(job)
     assert found["targets"] > 0
     assert found["peak_mb"] >= found["start_mb"] > 0
@@ -126,11 +131,21 @@ def test_no_figure_on_a_page_was_typed_in() -> None:
     assert with_tables(readme, COMMITTED) == readme
 
 
+def test_every_result_is_written_compactly() -> None:
+    paths = list((ROOT / "results").rglob("*.json"))
+    assert paths
+    for path in paths:
+        text = path.read_text("utf-8")
+        assert to_json(json.loads(text)) + "\n" == text, path
+
+
 def test_every_outcome_names_what_made_it() -> None:
-    known = [one for cell in chosen(command.TABLES) if (one := COMMITTED.outcome(cell))]
+    known = [(cell, one) for cell in select(command.TABLES) if (one := COMMITTED.outcome(cell))]
     assert known
-    for outcome in known:
+    for cell, outcome in known:
+        assert outcome["name"] == cell.name
         assert outcome["command"].startswith("linrec train ")
+        assert f" --out runs/{cell.name} " in outcome["command"]
         assert outcome["commit"] != "unknown"
         assert outcome["best_epoch"] <= outcome["epochs"] == len(outcome["history"])
         if outcome["history"]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.results import write_json
 from experiments.cells import BACKBONES, Cell
 from experiments.costs import scaling_table
 from experiments.datasets import DATASETS
-from experiments.outcomes import Options, write
+from experiments.outcomes import Options
 from experiments.tables import PAPER, Layout, Row, table
 
 
@@ -46,10 +47,10 @@ def test_costs_stand_beside_the_papers_and_recboles(tmp_path: Path) -> None:
     options = Options(results=tmp_path)
     cell = Cell("ml-1m", "sasrec", "softmax")
     timing = {"peak_mb": 2048, "train_seconds": 100.0, "eval_seconds": 9.5}
-    write(tmp_path / "scaling" / f"{cell.name}.json", timing)
-    write(tmp_path / "ml-1m" / "statistics.json", {"events": 1_000_300, "users": 100})
+    write_json(tmp_path / "scaling" / f"{cell.name}.json", timing)
+    write_json(tmp_path / "ml-1m" / "statistics.json", {"events": 1_000_300, "users": 100})
     peer = {"name": "recbole", "train_peak_mb": 3072, "seconds_a_million": 500, "eval_seconds": 7}
-    write(tmp_path / "benchmarks" / "peers-ml-1m.json", {"rows": [peer, {"name": "rectools"}]})
+    write_json(tmp_path / "benchmarks" / "peers-ml-1m.json", {"rows": [peer, {"name": "rectools"}]})
     lines = scaling_table("ml-1m", options).splitlines()
     assert lines[2] == "| `sasrec` | `softmax` | 2.00 (21.07) | 100.00 (121.00) | 9.50 (41.00) |"
     assert lines[-1] == "| RecBole SASRec | `softmax` | 3.00 | 500.00 | 7.00 |"

@@ -16,7 +16,6 @@ from linrec.cli.export import export
 from linrec.cli.prepare import prepare
 from linrec.cli.recipes import recipes
 from linrec.cli.recommend import recommend
-from linrec.cli.reproduce import reproduce
 from linrec.cli.serve import serve
 from linrec.cli.train import train
 from linrec.types import LinrecError
@@ -55,7 +54,7 @@ def _linrec(
 
 
 _COMMANDS = (
-    download, prepare, describe, train, recipes, evaluate, compare, recommend, reproduce, serve,
+    download, prepare, describe, train, recipes, evaluate, compare, recommend, serve,
     export, demo,
 )  # fmt: skip
 for _command in _COMMANDS:

@@ -1,4 +1,4 @@
-"""What a cell tells while it trains, and how long all that is left will take."""
+"""What is printed while a cell trains, and how long the remaining cells will take."""
 
 from __future__ import annotations
 
@@ -14,17 +14,31 @@ from linrec.training.checkpoint import Progress, read_progress
 from linrec.training.history import Row
 from linrec.training.watch import ConsoleWatch, Stop
 
+HOUR = 3_600.0
 
-class CellWatch(ConsoleWatch):
-    """A line an epoch that also says how many cells are done and how long the rest may take."""
+
+class Deadline:
+    """When this process stops, if it has a budget of hours."""
+
+    def __init__(self, hours: float | None) -> None:
+        self.end = float("inf") if hours is None else time.monotonic() + HOUR * hours
+
+    @property
+    def passed(self) -> bool:
+        return time.monotonic() >= self.end
+
+
+class CellLogger(ConsoleWatch):
+    """A line per epoch, with the number of finished cells and an estimate of the rest."""
 
     def __init__(
         self, cell: Cell, cells: Sequence[Cell], options: Options, console: Console
     ) -> None:
         super().__init__(console)
         self.cell, self.cells, self.options = cell, cells, options
-        self.began, self.before = 0.0, spent(read_progress(options.folder(cell)))
-        self.stopped: Literal["", "budget", "time"] = ""
+        self.deadline = Deadline(None)
+        self.began, self.before = 0.0, seconds_spent(read_progress(options.folder(cell)))
+        self.stopped: Literal["", "hours", "time"] = ""
         self.share = 0.0  # of the epoch it was stopped in
         self.targets = self.done = 0
 
@@ -36,12 +50,11 @@ class CellWatch(ConsoleWatch):
     def step(self, loss: float, targets: int) -> None:
         super().step(loss, targets)
         self.done += targets
-        now = time.monotonic() - self.began
-        budget, minutes = self.options.budget, self.cell.minutes
-        if minutes is not None and now + self.before > 60 * minutes:
+        seconds, minutes = time.monotonic() - self.began + self.before, self.cell.minutes
+        if minutes is not None and seconds > 60 * minutes:
             self.stopped = "time"
-        elif budget is not None and now > 60 * budget:
-            self.stopped = "budget"
+        elif self.deadline.passed:
+            self.stopped = "hours"
         if self.stopped:
             self.share = self.done / max(self.targets, 1)
             raise Stop
@@ -50,18 +63,18 @@ class CellWatch(ConsoleWatch):
         self.close()
         left = remaining(self.cells, self.options)
         self.say(
-            f"{counted(self.cells, self.options)} {self.cell.name}  "
+            f"{count_finished(self.cells, self.options)} {self.cell.name}  "
             f"epoch {row['epoch']:.0f} of at most {self.options.epochs_of(self.cell)}  "
             f"loss {row['loss']:.4f}  NDCG@10 {row['ndcg@10']:.4f}{' best' if best else ''}  "
             f"{row['seconds']:.0f} + {row['valid_seconds']:.0f} s  "
-            f"{'' if left is None else told(left) + ' left at most'}"
+            f"{'' if left is None else duration(left) + ' left at most'}"
         )
 
 
 def remaining(cells: Sequence[Cell], options: Options) -> float | None:
-    """Seconds until all are at their end, if none stops early; None while none was timed.
+    """Seconds until all cells are finished; None while no epoch was timed.
 
-    An epoch is taken to last as long as those of the same cell, backbone or dataset did.
+    An epoch is assumed to take as long as those of the same cell, backbone or dataset did.
     """
     known = {cell: read_progress(options.folder(cell)) for cell in cells}
     total = 0.0
@@ -69,48 +82,49 @@ def remaining(cells: Sequence[Cell], options: Options) -> float | None:
         if options.finished(cell):
             continue
         if cell.minutes is not None:
-            total += max(0.0, 60 * cell.minutes - spent(known[cell]))
+            total += max(0.0, 60 * cell.minutes - seconds_spent(known[cell]))
             continue
-        one = _epoch_seconds(cell, known)
-        if one is None:
+        epoch = _epoch_seconds(cell, known)
+        if epoch is None:
             return None
-        rest = one * max(0, options.epochs_of(cell) - known[cell].epoch)
-        total += rest if options.budget is None else min(rest, 60 * options.budget)
+        total += epoch * max(0, options.epochs_of(cell) - known[cell].epoch)
     return total
 
 
 def _epoch_seconds(cell: Cell, known: dict[Cell, Progress]) -> float | None:
-    alike = (
+    similar = (
         [cell],
+        [other for other in known if (other.dataset, other.backbone, other.attention)
+         == (cell.dataset, cell.backbone, cell.attention)],
         [other for other in known if (other.dataset, other.backbone)
          == (cell.dataset, cell.backbone)],
         [other for other in known if other.dataset == cell.dataset],
         list(known),
     )  # fmt: skip
-    for some in alike:
+    for some in similar:
         rows = [row for other in some for row in known[other].history]
         if rows:
-            return sum(map(_took, rows)) / len(rows)
+            return sum(map(_row_seconds, rows)) / len(rows)
     return None
 
 
-def counted(cells: Sequence[Cell], options: Options) -> str:
+def count_finished(cells: Sequence[Cell], options: Options) -> str:
     return f"[{sum(map(options.finished, cells))}/{len(cells)}]"
 
 
-def spent(progress: Progress) -> float:
-    """Seconds of training and validation, over all the sittings it took."""
-    return progress.seconds + sum(map(_took, progress.history))
+def seconds_spent(progress: Progress) -> float:
+    """Seconds of training and validation, over all the processes that trained it."""
+    return progress.seconds + sum(map(_row_seconds, progress.history))
 
 
-def _took(row: Row) -> float:
+def _row_seconds(row: Row) -> float:
     return row["seconds"] + row["valid_seconds"]
 
 
-def told(seconds: float) -> str:
+def duration(seconds: float) -> str:
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
-def say(console: Console, sentence: str) -> None:
-    console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+def print_line(console: Console, line: str) -> None:
+    console.print(line, highlight=False, soft_wrap=True, markup=False)

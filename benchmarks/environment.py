@@ -1,4 +1,4 @@
-"""Where and with what a figure was made."""
+"""The machine, the versions and the commit that a figure was measured with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 
 
-def surroundings() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
     return {
         "commit": commit(),
         "date": datetime.now(timezone.utc).date().isoformat(),
@@ -24,11 +24,11 @@ def surroundings() -> dict[str, Any]:
 
 
 def commit() -> str:
-    asked = subprocess.run(
+    done = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    return asked.stdout.strip() or "unknown"
+    return done.stdout.strip() or "unknown"

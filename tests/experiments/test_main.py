@@ -1,0 +1,49 @@
+"""`python -m experiments`: what it parses and refuses; the other files test what it does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.environment import ROOT
+from experiments.__main__ import main
+
+
+def test_a_dry_run_lists_what_is_missing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folders = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    assert main(["overall", "--cells", "ml-1m-sasrec-*", *folders, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "0 of 3 cells finished"
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["overal"], "there is no table 'overal'"),
+        (["all", "--data", "ml-2m=x"], "is not NAME=PATH with a NAME of ml-1m, gowalla"),
+        (["all", "--data", "ml-1m=nowhere"], "there is nothing at nowhere"),
+        (["all", "--cells", "x*"], "no cell is named 'x*'"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("experiments: ")
+    assert error.count("\n") == 1
+
+
+def test_it_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", "--help"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "several processes may share" in done.stdout
