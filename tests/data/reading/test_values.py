@@ -7,7 +7,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from linrec.data.reading.values import Column, ids, numbers, times
+from linrec.data.reading.times import times
+from linrec.data.reading.values import Column, ids, numbers
 from linrec.types import InputError
 from tests.data.conftest import Write
 

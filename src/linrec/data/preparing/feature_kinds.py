@@ -9,7 +9,8 @@ from typing import cast
 import polars as pl
 
 from linrec.data.dataset.store import FeatureKind
-from linrec.data.reading.values import Column, numbers, times
+from linrec.data.reading.times import times
+from linrec.data.reading.values import Column, numbers
 
 # usual names of the column with an item's name, the most specific first
 _TITLES = (

@@ -35,6 +35,17 @@ class PrepareOptions:
     user: str | None = setting(None, "Column of the user id; guessed if left out.", group=COLUMNS)
     item: str | None = setting(None, "Column of the item id; guessed if left out.", group=COLUMNS)
     time: str | None = setting(None, "Column of the time; guessed if left out.", group=COLUMNS)
+    time_unit: str | None = setting(
+        None,
+        "Unit of times that are numbers; recognised if left out.",
+        group=COLUMNS,
+        choices=("s", "ms", "us", "ns"),
+    )
+    time_format: str | None = setting(
+        None,
+        "Format of times that are text, such as %d/%m/%Y %H:%M; ISO dates if left out.",
+        group=COLUMNS,
+    )
     rating: str | None = setting(None, "Column of the rating; guessed if left out.", group=COLUMNS)
     format: str | None = setting(
         None,
@@ -114,6 +125,8 @@ class PrepareOptions:
             rating=self.rating,
             with_rating=self.rating is not None or self.rating_at_least is not None,
             format=self.format,
+            time_unit=self.time_unit,
+            time_format=self.time_format,
         )
 
     def filters(self) -> dict[str, Any]:
@@ -137,10 +150,12 @@ def moment(value: Moment | None, name: str) -> float | None:
         return None
     import polars as pl
 
-    from linrec.data.reading.values import Column, times
+    from linrec.data.reading.times import in_seconds, times
+    from linrec.data.reading.values import Column
 
     try:
-        return float(times(Column(pl.Series(name, [value]), "time", name))[0])
+        read = times(Column(pl.Series(name, [value]), "time", name)).to_numpy()
+        return float(in_seconds(read, name)[0][0])
     except (InputError, TypeError, ValueError, OverflowError) as error:
         raise InputError(
             f"{argument(name, repr(value))} is not a time; use a number or an ISO date such as "

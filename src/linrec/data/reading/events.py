@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ import polars as pl
 from linrec.data.reading import values
 from linrec.data.reading.columns import choose_columns, find_column
 from linrec.data.reading.formats import Format, Scan, find_files
+from linrec.data.reading.times import date_text, in_seconds, times
 from linrec.files.guard import reading
 from linrec.types import EventLog, InputError
 
 FRAME = "the given frame"
 CHUNK_ROWS = 1 << 21
 
-_CONVERT = {"user": values.ids, "item": values.ids, "time": values.times, "rating": values.numbers}
+ROLES = ("user", "item", "time", "rating")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,14 @@ class ReadOptions:
     rating: str | None = None
     with_rating: bool = False
     format: str | None = None
+    time_unit: str | None = None
+    time_format: str | None = None
+
+    def convert(self, column: values.Column) -> pl.Series:
+        """A column in the type of its role."""
+        if column.role == "time":
+            return times(column, self.time_unit, self.time_format)
+        return values.numbers(column) if column.role == "rating" else values.ids(column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,24 +143,36 @@ def _read(
     options: ReadOptions,
     items_beside: Path | None,
 ) -> ReadResult:
-    given = {role: getattr(options, role) for role in _CONVERT}
-    roles = [role for role in _CONVERT if role != "rating" or options.with_rating]
+    given = {role: getattr(options, role) for role in ROLES}
+    roles = [role for role in ROLES if role != "rating" or options.with_rating]
     columns = choose_columns(tables[0].schema.names(), given, roles, tables[0].name)
-    log = _event_log(tables, columns)
+    log = _event_log(tables, columns, options)
     if not len(log):
         raise InputError(f"{source} holds no events; give a file with at least one row")
     guessed = tuple(role for role in roles if given[role] is None)
     notes = _precision_note(tables[0], columns["time"])
+    if options.time_unit is None and options.time_format is None:
+        log, note = _with_seconds(log, source, columns["time"])
+        notes += note
     return ReadResult(log, source, format_name, columns, guessed, items_beside, notes)
 
 
-def _event_log(tables: Sequence[_Table], columns: dict[str, str]) -> EventLog:
+def _with_seconds(log: EventLog, source: str, column: str) -> tuple[EventLog, tuple[str, ...]]:
+    seconds, looks = in_seconds(log.times, f"{source}, column {column!r},")
+    if looks is None:
+        return log, ()
+    first, last = date_text(seconds.min()), date_text(seconds.max())
+    note = f"The times in {column!r} were read as {looks}, from {first} to {last}."
+    return replace(log, times=seconds), (note,)
+
+
+def _event_log(tables: Sequence[_Table], columns: dict[str, str], options: ReadOptions) -> EventLog:
     """All events; the ids themselves are held for one chunk at a time."""
     users, items = Numbering(), Numbering()
     chunks = [
         chunk.with_columns(user=users.number(chunk["user"]), item=items.number(chunk["item"]))
         for table in tables
-        for chunk in _chunks(table, columns)
+        for chunk in _chunks(table, columns, options)
     ]
     events = pl.concat(chunks, rechunk=True)
     return EventLog(
@@ -164,13 +185,14 @@ def _event_log(tables: Sequence[_Table], columns: dict[str, str]) -> EventLog:
     )
 
 
-def _chunks(table: _Table, columns: dict[str, str]) -> Iterator[pl.DataFrame]:
+def _chunks(table: _Table, columns: dict[str, str], options: ReadOptions) -> Iterator[pl.DataFrame]:
     """The chosen columns of one file under our names and in our types."""
     names = table.schema.names()
     own = {role: find_column(role, name, names, table.name) for role, name in columns.items()}
     with reading(table.name):
         for rows_before, raw in _raw_chunks(table.scan, list(own.values()), own["time"]):
-            yield _converted(table, raw, own, rows_before)
+            read = _columns(table, raw, own, rows_before)
+            yield pl.DataFrame({column.role: options.convert(column) for column in read})
 
 
 def _raw_chunks(
@@ -190,13 +212,13 @@ def _raw_chunks(
         yield start, frame.slice(start, CHUNK_ROWS).collect()
 
 
-def _converted(
+def _columns(
     table: _Table, raw: pl.DataFrame, own: dict[str, str], rows_before: int
-) -> pl.DataFrame:
+) -> list[values.Column]:
     blank = _blank_rows(raw) if table.scan.untyped else None
     kept = raw if blank is None else raw.filter(~blank)
-    columns = {
-        role: values.Column(
+    return [
+        values.Column(
             values=kept[name],
             role=role,
             source=table.name,
@@ -207,8 +229,7 @@ def _converted(
             rows_before=rows_before,
         )
         for role, name in own.items()
-    }
-    return pl.DataFrame({role: _CONVERT[role](column) for role, column in columns.items()})
+    ]
 
 
 def _blank_rows(raw: pl.DataFrame) -> pl.Series | None:

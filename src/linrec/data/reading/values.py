@@ -14,14 +14,6 @@ from linrec.types import InputError, argument
 _UNDECODED = "\ufffd"  # the replacement for bytes that are not UTF-8
 _WHOLE_FLOAT = 2.0**53  # beyond it floats cannot represent every integer
 _WHOLE_TEXT = r"^(-?\d+)\.0+$"
-_ISO = (
-    "%Y-%m-%d %H:%M:%S%.f%#z",
-    "%Y-%m-%d %H:%M:%S%.f",
-    "%Y-%m-%d",
-    "%Y-%m-%d %H:%M%#z",
-    "%Y-%m-%d %H:%M",
-)
-_MICROSECONDS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +78,12 @@ def ids(column: Column) -> pl.Series:
     return values
 
 
-def times(column: Column) -> pl.Series:
-    """Float64: numbers as they are, dates as seconds since 1970 (UTC where no zone is given)."""
-    values, kind = column.values, column.values.dtype
-    if kind.is_numeric():
-        seconds = values.cast(pl.Float64)
-    elif isinstance(kind, pl.Datetime | pl.Date):
-        seconds = values.dt.epoch("us").cast(pl.Float64) / _MICROSECONDS
-    elif kind == pl.String:
-        text = _tidy(values)
-        numbers = text.cast(pl.Float64, strict=False)
-        seconds = numbers if numbers.null_count() == text.null_count() else _iso(text, numbers)
-    else:
-        column.refuse(f"values of type {kind}")
-    _require_finite(column, seconds)
-    return seconds
-
-
 def numbers(column: Column) -> pl.Series:
     """Float64; a number may be missing, but every value must be one."""
     kind = column.values.dtype
     if kind != pl.String and not kind.is_numeric() and kind != pl.Boolean:
         column.refuse(f"values of type {kind}")
-    text = _tidy(column.values) if kind == pl.String else column.values
+    text = stripped(column.values) if kind == pl.String else column.values
     parsed = text.cast(pl.Float64, strict=False)
     broken = parsed.is_null() & text.is_not_null()
     if broken.any():
@@ -136,7 +111,9 @@ def _int64_or_text(values: pl.Series) -> pl.Series:
 
 def _text(column: Column) -> pl.Series:
     """Ids written as text: integers where the format has no types and all of them are integers."""
-    text = _tidy(column.values.cast(pl.String)) if column.untyped else column.values.cast(pl.String)
+    text = (
+        stripped(column.values.cast(pl.String)) if column.untyped else column.values.cast(pl.String)
+    )
     text = text.set(text == "", None)
     undecoded = text.str.contains(_UNDECODED, literal=True)
     if undecoded.any():
@@ -160,35 +137,7 @@ def _integers(written: pl.Series, otherwise: pl.Series) -> pl.Series:
     return parsed if same.fill_null(written.is_null()).all() else otherwise
 
 
-def _tidy(values: pl.Series) -> pl.Series:
+def stripped(values: pl.Series) -> pl.Series:
+    """Text without blanks around it, null where nothing is left."""
     text = values.str.strip_chars()
     return text.set(text == "", None)
-
-
-def _iso(text: pl.Series, numbers: pl.Series) -> pl.Series:
-    """Parse ISO dates; rows that are plain numbers among them stay unparsed, and so are errors."""
-    first = text.drop_nulls().head(1)
-    if len(first) and first.cast(pl.Float64, strict=False).null_count() == 0:
-        return numbers
-    spaced = text.str.replace(r"^(\d{4}-\d\d-\d\d)[Tt]", "$1 ").str.replace(r"[zZ]$", "+00:00")
-    parsed = pl.Series(text.name, [None], pl.Float64).new_from_index(0, len(text))
-    for form in _ISO:
-        moments = spaced.str.to_datetime(form, strict=False, time_unit="us")
-        parsed = parsed.fill_null(moments.dt.epoch("us").cast(pl.Float64) / _MICROSECONDS)
-        if parsed.null_count() == text.null_count():
-            break
-    return parsed
-
-
-def _require_finite(column: Column, seconds: pl.Series) -> None:
-    broken = ~seconds.is_finite().fill_null(False)
-    if not broken.any():
-        return
-    at = int(broken.arg_true()[0])
-    written = column.values[at]
-    column.fail(
-        broken,
-        "the time is missing" if written is None else f"the time {str(written)[:40]!r} is not one",
-        "use numbers or ISO dates such as 2024-05-31T12:00:00, or set "
-        f"{argument('time')} to another column",
-    )
