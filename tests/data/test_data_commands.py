@@ -59,6 +59,19 @@ def test_prepare_takes_every_filter(write: Write, tmp_path: Path) -> None:
     }
 
 
+def test_describe_prints_dates(write: Write, tmp_path: Path) -> None:
+    log = write("log.csv", "user,item,time\n1,a,1717156800000\n1,b,1719835200000\n")
+    assert "note: The times in 'time' were read as milliseconds" in " ".join(
+        run("prepare", log, "--out", tmp_path / "data").split()
+    )
+    assert "2024-05-31 to 2024-07-01" in run("describe", tmp_path / "data")
+
+
+def test_events_without_times(write: Write, tmp_path: Path) -> None:
+    log = write("log.csv", "user,item\n1,a\n1,b\n")
+    assert "time = order" in run("prepare", log, "--out", tmp_path / "data", "--time", "order")
+
+
 def test_mistakes_are_input_errors(write: Write, tmp_path: Path) -> None:
     log = write("log.csv", LOG)
     with pytest.raises(InputError, match="set user=") as caught:

@@ -113,6 +113,24 @@ def test_kinds_of_a_typed_table() -> None:
     assert sum("left out" in note for note in store.summary["notes"]) == 2
 
 
+def test_ids_of_other_things_are_categories() -> None:
+    items = pl.DataFrame(
+        {
+            "item_id": range(100),
+            "brand_id": range(100),
+            "shopId": [f"s{n}" for n in range(100)],
+            "maker_id": [str(n) for n in range(100)],
+            "humid": range(100),
+        }
+    )
+    assert kinds(with_items(items)) == {
+        "brand_id": "categorical",
+        "shopId": "categorical",
+        "maker_id": "categorical",
+        "humid": "numeric",
+    }
+
+
 def test_kinds_can_be_set() -> None:
     items = pl.DataFrame(
         {"item_id": [10, 20], "year": [1995.0, 1996.0], "tags": ["a, b", "c"], "code": ["1", "2"]}

@@ -25,6 +25,9 @@ def choose(found: list[str], roles: tuple[str, ...] = ROLES, **given: str) -> li
         ["session_id", "track_id", "ts"],
         ["user_id", "business_id", "date"],
         ["uid", "sku", "datetime"],
+        ["household_id", "product_id", "transaction_timestamp"],
+        ["Customer ID", "StockCode", "InvoiceDate"],
+        ["visitorid", "itemid", "eventdate"],
     ],
 )
 def test_usual_names(found: list[str]) -> None:
@@ -55,7 +58,11 @@ def test_a_column_that_was_given_a_role_is_not_guessed_for_another() -> None:
             r"could be the user \('user', 'user_id'\); set user= to",
         ),
         (["user", "item", "date", "time"], {}, "more than one column that could be the time"),
-        (["user", "item"], {}, "plainly the time; its columns are 'user', 'item'; set time="),
+        (
+            ["user", "item"],
+            {},
+            "plainly the time; its columns are 'user', 'item'; set time= to .*, or time=order",
+        ),
         (["user", "item", "time"], {"user": "buyer"}, "no column 'buyer'; its columns are"),
         (["user", "item", "time"], {"user": "item", "item": "item"}, "both the user and the item"),
         (["a", "A", "item", "time"], {"user": "b"}, "no column 'b'"),

@@ -51,7 +51,7 @@ CASES = {
 }
 
 
-def read(path: Path | str | pl.DataFrame, **options: object) -> pl.DataFrame:
+def read(path: object, **options: object) -> pl.DataFrame:
     return read_events(path, ReadOptions(**options)).log.to_polars()  # type: ignore[arg-type]
 
 
@@ -96,6 +96,64 @@ def test_a_folder_is_read_in_the_order_of_names(write: Write) -> None:
     assert read(folder).rows() == EVENTS
     assert read(str(folder / "part-*")).rows() == EVENTS
     assert read(str(folder.parent / "**" / "part-2.csv")).rows() == EVENTS[2:]
+
+
+def test_hive_style_folders_are_read_recursively(write: Write) -> None:
+    write("logs/date=2024-05-31/hour=9/b.csv", "user,item,ts\n1,8,20\n")
+    write("logs/date=2024-05-31/hour=10/a.csv", "user,item,ts\n1,7,10\n")
+    write("logs/date=2024-06-01/.hidden=1/a.csv", "broken")
+    write("logs/date=2024-06-01/_SUCCESS", "")
+    folder = write("logs/date=2024-06-01/a.csv", "user,item,ts\n2,7,15\n").parent.parent
+    write("logs/archive/a.csv", "user,item,ts\n9,9,9\n")
+    assert read(folder).rows() == EVENTS[:3]
+    days = read(folder, time="date")["time"].to_list()
+    assert days == [1717113600.0, 1717113600.0, 1717200000.0]
+
+
+def test_partition_values_are_decoded_and_do_not_hide_columns(write: Write) -> None:
+    folder = write("logs/user=a%20b/ts=5/a.csv", "item,ts\n7,10\n").parent.parent.parent
+    assert read(folder, user="user").rows() == [("a b", 7, 10.0)]
+    with pytest.raises(InputError, match="plainly the user"):
+        read(folder)
+
+
+def test_a_list_of_files_is_read_in_its_order(write: Write) -> None:
+    header, first, second, third, fourth = CSV.splitlines()
+    one = write("z.csv", "\n".join([header, first, second]))
+    two = write("a.csv", "\n".join([header, third, fourth]))
+    assert read([str(one), two]).rows() == EVENTS
+    assert read((one,)).rows() == EVENTS[:2]
+    with pytest.raises(InputError, match=r"nothing\.csv does not exist"):
+        read([one, one.with_name("nothing.csv")])
+    with pytest.raises(InputError, match=r"several formats \(csv, jsonl\)"):
+        read([one, write("b.jsonl", JSONL)])
+
+
+def test_tables_with_arrows_stream_protocol(write: Write) -> None:
+    frame = pl.DataFrame(EVENTS, schema=["user", "item", "time"], orient="row")
+    assert read(frame.to_arrow()).rows() == EVENTS
+
+    class Relation:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return frame.__arrow_c_stream__(requested_schema)
+
+    assert read(Relation()).rows() == EVENTS
+
+
+def test_duckdb_relations(write: Write) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    path = write("log.csv", CSV)
+    assert read(duckdb.sql(f"SELECT * FROM '{path}'")).rows() == EVENTS
+
+
+def test_the_order_of_the_rows_can_replace_a_time(write: Write) -> None:
+    write("logs/a.csv", "user,item\n1,7\n2,7\n")
+    folder = write("logs/b.csv", "user,item\n1,8\n").parent
+    with pytest.raises(InputError, match="or time=order for the order of the rows"):
+        read(folder)
+    assert read(folder, time="order").rows() == [(1, 7, 0.0), (2, 7, 1.0), (1, 8, 2.0)]
+    named = write("c.csv", "user,item,order\n1,7,5\n")
+    assert read(named, time="order").rows() == [(1, 7, 5.0)]
 
 
 def test_columns_of_later_files_may_stand_in_another_order(write: Write) -> None:

@@ -32,6 +32,8 @@ _TEXTS = ("description", "text", "summary", "overview", "abstract", "url", "imag
 MAX_CODES = 50
 """Whole numbers with at most so many different values are codes of categories."""
 
+_ID_NAME = re.compile(r"[_\W][iI][dD]$|[a-z]I[dD]$")  # brand_id, brandId
+
 _DECLARED: dict[str, FeatureKind] = {
     "token": "categorical",
     "token_seq": "multi",
@@ -88,13 +90,16 @@ def _by_type(values: pl.Series) -> FeatureKind | None:
     if kind.is_float() or kind.is_decimal() or isinstance(kind, pl.Date | pl.Datetime):
         return "numeric"
     if kind.is_integer():
-        return "numeric" if values.n_unique() > MAX_CODES else "categorical"
+        numeric = values.n_unique() > MAX_CODES and not _ID_NAME.search(values.name)
+        return "numeric" if numeric else "categorical"
     return _by_text(values) if kind == pl.String else None
 
 
 def _by_text(values: pl.Series) -> FeatureKind:
     if _is_text_name(values.name):
         return "text"
+    if _ID_NAME.search(values.name):
+        return "categorical"
     text = values.drop_nulls().str.strip_chars()
     text = text.filter(text != "")
     parsed = text.cast(pl.Float64, strict=False)

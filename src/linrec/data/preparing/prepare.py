@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.features import ItemTable, item_table
 from linrec.data.preparing.filtering import filter_events, first_of_each
 from linrec.data.preparing.options import Frame, PrepareOptions
-from linrec.data.reading.events import ReadResult, read_events
+from linrec.data.reading.columns import FILE_ORDER
+from linrec.data.reading.events import ArrowStream, ReadResult, read_events
 from linrec.files.atomic import check_free
 from linrec.types import EventLog
 
@@ -23,7 +25,7 @@ __all__ = ["PrepareOptions", "prepare"]
 
 
 def prepare(
-    events: str | Path | Frame,
+    events: str | Path | Sequence[str | Path] | Frame | ArrowStream,
     out: str | Path | None = None,
     options: PrepareOptions | None = None,
     *,
@@ -32,7 +34,8 @@ def prepare(
 ) -> SequenceStore:
     """Make a dataset from an event log.
 
-    events: a file, a folder, a pattern such as "logs/*.parquet", or a polars or pandas frame.
+    events: a file, a folder, a pattern such as "logs/*.parquet", a list of files, a polars or
+        pandas frame, a pyarrow table or a DuckDB relation.
     out: the folder to write; without one the store stays in memory.
     overrides: any field of `PrepareOptions`, by name.
     """
@@ -78,7 +81,7 @@ def _origin(
     return summaries.Source(
         name=read.source,
         format=read.format,
-        columns=read.columns,
+        columns=read.columns if "time" in read.columns else read.columns | {"time": FILE_ORDER},
         columns_guessed=list(read.guessed),
         events_read=len(read.log),
         filters=options.filters(),

@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 
 from linrec.types import InputError, argument
 
+FILE_ORDER = "order"
+"""In place of a time column: the rows are in the order of time."""
+
 # Names are compared without case, blanks and punctuation. Of two columns that match, the one of the
 # earlier group is taken; two of one group are ambiguous, and the caller has to choose.
 USUAL: dict[str, tuple[tuple[str, ...], ...]] = {
     "user": (
         ("user", "userid", "useridx", "uid", "usr"),
-        ("customer", "customerid", "visitor", "visitorid", "member", "memberid"),
+        ("customer", "customerid", "visitor", "visitorid", "member", "memberid", "shopperid"),
+        ("household", "householdid", "householdkey", "panelistid", "personid", "customerkey"),
         ("reviewer", "reviewerid", "account", "accountid", "client", "clientid", "buyerid"),
         ("playlistid", "sessionid", "session"),
     ),
@@ -21,14 +25,17 @@ USUAL: dict[str, tuple[tuple[str, ...], ...]] = {
         ("movieid", "productid", "product", "trackid", "songid", "articleid", "newsid", "bookid"),
         ("businessid", "gmapid", "venueid", "venue", "placeid", "place", "poi", "poiid"),
         ("artistid", "videoid", "contentid", "adid", "gameid", "recipeid", "locationid"),
+        ("stockcode", "productcode", "itemcode", "articlecode", "productkey", "hashtag"),
         ("parentasin",),
-        ("asin", "isbn", "sku", "ean"),
+        ("asin", "isbn", "sku", "ean", "upc", "gtin"),
     ),
     "time": (
         ("timestamp", "unixtime", "unixreviewtime", "unixtimestamp", "ts", "eventtime"),
         ("datetime", "createdat", "eventtimestamp", "utctimestamp", "occurredat"),
+        ("transactiontimestamp", "transactiontime", "ordertimestamp", "purchasetime", "clicktime"),
         ("time", "date", "tdat", "day"),
         ("reviewtime", "reviewdate", "orderdate", "playedat", "watchedat"),
+        ("eventdate", "invoicedate", "transactiondate", "purchasedate", "visitdate"),
     ),
     "rating": (
         ("rating", "ratings"),
@@ -80,6 +87,7 @@ def guess_column(role: str, free: Sequence[str], names: Sequence[str], source: s
     raise InputError(
         f"{source} has no column that is plainly the {role}; its columns are {_list(names)}; "
         f"set {argument(role)} to the right one"
+        + (f", or {argument(role, FILE_ORDER)} for the order of the rows" if role == "time" else "")
     )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import polars as pl
 
 from linrec.data.reading import values
-from linrec.data.reading.columns import choose_columns, find_column
-from linrec.data.reading.formats import Format, Scan, find_files
+from linrec.data.reading.columns import FILE_ORDER, choose_columns, find_column
+from linrec.data.reading.formats import Format, Scan, find_files, list_files, with_partitions
 from linrec.data.reading.times import date_text, in_seconds, times
 from linrec.files.guard import reading
 from linrec.types import EventLog, InputError
@@ -71,6 +71,12 @@ class _Table:
             return self.scan.frame.collect_schema()
 
 
+class ArrowStream(Protocol):
+    """A table that offers Arrow's stream protocol, as pyarrow's and DuckDB's do."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
 class Numbering:
     """Numbers ids in the order of their first appearance, chunk by chunk."""
 
@@ -105,17 +111,33 @@ class Numbering:
 
 
 def read_events(source: object, options: ReadOptions) -> ReadResult:
-    """Read a path, a folder, a pattern or a frame; only the columns that are needed."""
+    """Read a path, a folder, a pattern, a list of paths or a frame; only the needed columns."""
     if isinstance(source, str | Path):
         form, paths = find_files(source, options.format)
-        tables = [_open(path, form) for path in paths]
-        return _read(tables, str(source), form.name, options, form.items_beside(paths[0]))
+        return _read_files(str(source), form, paths, options)
+    if _are_paths(source):
+        form, paths = list_files(source, options.format)
+        return _read_files(f"{len(paths)} files from {paths[0]} on", form, paths, options)
     table = _Table(Scan(as_polars(source).lazy()), FRAME)
     return _read([table], FRAME, "frame", options, None)
 
 
+def _are_paths(source: object) -> TypeGuard[Sequence[str | Path]]:
+    if not isinstance(source, list | tuple) or not source:
+        return False
+    return all(isinstance(path, str | Path) for path in source)
+
+
+def _read_files(name: str, form: Format, paths: Sequence[Path], options: ReadOptions) -> ReadResult:
+    tables = [_open(path, form, options) for path in paths]
+    return _read(tables, name, form.name, options, form.items_beside(paths[0]))
+
+
 def as_polars(frame: Any) -> pl.DataFrame:
-    """A supported frame as a polars one; pandas is recognised without being imported."""
+    """A supported frame as a polars one; other libraries are recognised without an import.
+
+    pyarrow tables, DuckDB relations and many others offer their data by Arrow's stream protocol.
+    """
     if isinstance(frame, pl.DataFrame):
         return frame
     if isinstance(frame, pl.LazyFrame):
@@ -125,15 +147,20 @@ def as_polars(frame: Any) -> pl.DataFrame:
         with reading(FRAME, "give each column one type"):
             converted: pl.DataFrame = pl.from_pandas(frame)
             return converted
+    if hasattr(frame, "__arrow_c_stream__"):
+        with reading(FRAME, "check the table or the query behind it"):
+            return pl.DataFrame(frame)
     raise InputError(
-        f"cannot read events from a {type(frame).__name__}; give a path, a polars frame or a "
-        "pandas frame"
+        f"cannot read events from a {type(frame).__name__}; give a path, a list of paths, a polars "
+        "or pandas frame, a pyarrow table or a DuckDB relation"
     )
 
 
-def _open(path: Path, form: Format) -> _Table:
+def _open(path: Path, form: Format, options: ReadOptions) -> _Table:
     with reading(str(path)):
-        return _Table(form.scan(path), str(path), path, form.lines_before)
+        named = {getattr(options, role) for role in ROLES}
+        scan = with_partitions(form.scan(path), path, named)
+        return _Table(scan, str(path), path, form.lines_before)
 
 
 def _read(
@@ -144,20 +171,29 @@ def _read(
     items_beside: Path | None,
 ) -> ReadResult:
     given = {role: getattr(options, role) for role in ROLES}
-    roles = [role for role in ROLES if role != "rating" or options.with_rating]
-    columns = choose_columns(tables[0].schema.names(), given, roles, tables[0].name)
+    names = tables[0].schema.names()
+    without = set() if options.with_rating else {"rating"}
+    if options.time == FILE_ORDER and FILE_ORDER not in names:
+        without.add("time")
+    roles = [role for role in ROLES if role not in without]
+    columns = choose_columns(names, given, roles, tables[0].name)
     log = _event_log(tables, columns, options)
     if not len(log):
         raise InputError(f"{source} holds no events; give a file with at least one row")
     guessed = tuple(role for role in roles if given[role] is None)
-    notes = _precision_note(tables[0], columns["time"])
-    if options.time_unit is None and options.time_format is None:
-        log, note = _with_seconds(log, source, columns["time"])
-        notes += note
+    notes: tuple[str, ...] = ()
+    if "time" in columns:
+        log, notes = _with_seconds(log, source, columns["time"], options)
+        notes += _precision_note(tables[0], columns["time"])
     return ReadResult(log, source, format_name, columns, guessed, items_beside, notes)
 
 
-def _with_seconds(log: EventLog, source: str, column: str) -> tuple[EventLog, tuple[str, ...]]:
+def _with_seconds(
+    log: EventLog, source: str, column: str, options: ReadOptions
+) -> tuple[EventLog, tuple[str, ...]]:
+    """The log with its times in seconds, whose unit only the whole log shows, and a note."""
+    if options.time_unit is not None or options.time_format is not None:
+        return log, ()
     seconds, looks = in_seconds(log.times, f"{source}, column {column!r},")
     if looks is None:
         return log, ()
@@ -178,7 +214,7 @@ def _event_log(tables: Sequence[_Table], columns: dict[str, str], options: ReadO
     return EventLog(
         users=np.asarray(events["user"]),
         items=np.asarray(events["item"]),
-        times=np.asarray(events["time"]),
+        times=np.asarray(events["time"]) if "time" in columns else np.arange(float(len(events))),
         user_ids=users.ids,
         item_ids=items.ids,
         ratings=np.asarray(events["rating"]) if "rating" in events.columns else None,
@@ -190,13 +226,13 @@ def _chunks(table: _Table, columns: dict[str, str], options: ReadOptions) -> Ite
     names = table.schema.names()
     own = {role: find_column(role, name, names, table.name) for role, name in columns.items()}
     with reading(table.name):
-        for rows_before, raw in _raw_chunks(table.scan, list(own.values()), own["time"]):
+        for rows_before, raw in _raw_chunks(table.scan, list(own.values()), own.get("time")):
             read = _columns(table, raw, own, rows_before)
             yield pl.DataFrame({column.role: options.convert(column) for column in read})
 
 
 def _raw_chunks(
-    scan: Scan, columns: Sequence[str], time: str
+    scan: Scan, columns: Sequence[str], time: str | None
 ) -> Iterator[tuple[int, pl.DataFrame]]:
     """How many rows came before, and the rows.
 
@@ -204,7 +240,7 @@ def _raw_chunks(
     one chunk.
     """
     frame = scan.frame.select(columns)
-    if scan.untyped or frame.collect_schema()[time] == pl.String:
+    if scan.untyped or (time is not None and frame.collect_schema()[time] == pl.String):
         yield 0, frame.collect()
         return
     rows = frame.select(pl.len()).collect().item()

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatch
 from itertools import chain
 from pathlib import Path
+from urllib.parse import unquote
+
+import polars as pl
 
 from linrec.data.reading.formats.delimited import CSV, TSV
 from linrec.data.reading.formats.format import Format, Scan
@@ -25,10 +30,20 @@ FORMATS: dict[str, Format] = {
     for form in (CSV, TSV, JSONLINES, PARQUET, ATOMIC, MOVIELENS, MOVIELENS_100K, GOWALLA)
 }
 
+_PARTITION = re.compile(r"[^=._][^=]*=.*")  # a folder such as date=2024-05-31
+
 # from the most specific first line to the least
 _BY_CONTENT = (PARQUET, JSONLINES, MOVIELENS, MOVIELENS_100K, GOWALLA, ATOMIC, TSV, CSV)
 
-__all__ = ["FORMATS", "Format", "Scan", "find_files", "format_by_name"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "Scan",
+    "find_files",
+    "format_by_name",
+    "list_files",
+    "with_partitions",
+]
 
 
 def find_files(path: str | Path, format_name: str | None = None) -> tuple[Format, list[Path]]:
@@ -45,9 +60,29 @@ def find_files(path: str | Path, format_name: str | None = None) -> tuple[Format
             raise InputError(f"{path} does not exist; check the path")
     if not files:
         raise InputError(f"no file matches {path}; check the pattern")
-    for file in files:
-        _require_content(file)
-    return _common_format(files, format_name, str(path)), files
+    return list_files(files, format_name, str(path))
+
+
+def list_files(
+    paths: Sequence[str | Path], format_name: str | None = None, name: str = "the list of files"
+) -> tuple[Format, list[Path]]:
+    """Given files in the given order, and their common format."""
+    files = [Path(path) for path in paths]
+    with reading(name, "check the paths"):
+        for file in files:
+            _require_content(file)
+    return _common_format(files, format_name, name), files
+
+
+def with_partitions(scan: Scan, path: Path, names: Collection[str | None]) -> Scan:
+    """The scan with those of these columns that are written as `name=value` in the path."""
+    parts = dict(part.split("=", 1) for part in path.parts[:-1] if _PARTITION.fullmatch(part))
+    own = scan.frame.collect_schema().names()
+    new = {
+        name: unquote(value) for name, value in parts.items() if name in names and name not in own
+    }
+    frame = scan.frame.with_columns(pl.lit(value).alias(name) for name, value in new.items())
+    return replace(scan, frame=frame, untyped=scan.untyped | new.keys()) if new else scan
 
 
 def format_by_name(name: str) -> Format:
@@ -58,7 +93,7 @@ def format_by_name(name: str) -> Format:
 
 def _in_folder(folder: Path, format_name: str | None) -> list[Path]:
     """The files that hold events; others, such as a README or an items file, may lie beside."""
-    files = sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] not in "._")
+    files = sorted(_walk(folder))
     known = {path: _format_by_suffix(path) for path in files}
     if format_name is not None:
         given = format_by_name(format_name)
@@ -71,6 +106,15 @@ def _in_folder(folder: Path, format_name: str | None) -> list[Path]:
             f"give the file itself, a pattern, or set {argument('format')}"
         )
     return chosen
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Visible files, also those in Hive-style folders such as `date=2024-05-31`."""
+    for path in folder.iterdir():
+        if path.is_dir() and _PARTITION.fullmatch(path.name):
+            yield from _walk(path)
+        elif path.is_file() and path.name[0] not in "._":
+            yield path
 
 
 def _common_format(files: Sequence[Path], format_name: str | None, path: str) -> Format:
@@ -108,6 +152,8 @@ def _format_by_suffix(path: Path) -> Format | None:
 
 
 def _require_content(path: Path) -> None:
+    if not path.exists():
+        raise InputError(f"{path} does not exist; check the path")
     if not path.is_file():
         raise InputError(f"{path} is not a file; give a file, a folder or a pattern")
     if path.stat().st_size == 0:
