@@ -129,7 +129,7 @@ def test_a_list_of_files_is_read_in_its_order(write: Write) -> None:
         read([one, write("b.jsonl", JSONL)])
 
 
-def test_tables_with_arrows_stream_protocol(write: Write) -> None:
+def test_tables_with_arrows_stream_protocol() -> None:
     frame = pl.DataFrame(EVENTS, schema=["user", "item", "time"], orient="row")
     assert read(frame.to_arrow()).rows() == EVENTS
 

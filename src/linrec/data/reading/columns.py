@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from linrec.types import InputError, argument
 
 FILE_ORDER = "order"
-"""In place of a time column: the rows are in the order of time."""
+"""Instead of a time column: the rows are already in the order of time."""
 
 # Names are compared without case, blanks and punctuation. Of two columns that match, the one of the
 # earlier group is taken; two of one group are ambiguous, and the caller has to choose.

@@ -97,7 +97,7 @@ def _in_folder(folder: Path, format_name: str | None) -> list[Path]:
     known = {path: _format_by_suffix(path) for path in files}
     if format_name is not None:
         given = format_by_name(format_name)
-        # a given format also applies to files whose names do not tell theirs
+        # a given format also applies to files whose suffix is unknown
         known = {path: given for path in files if known[path] in (given, None)}
     chosen = [p for p, form in known.items() if form and fnmatch(bare_name(p), form.in_folder)]
     if not chosen:
