@@ -67,6 +67,17 @@ def test_describe_prints_dates(write: Write, tmp_path: Path) -> None:
     assert "2024-05-31 to 2024-07-01" in run("describe", tmp_path / "data")
 
 
+@pytest.mark.parametrize(
+    ("time", "flags"),
+    [("31/05/2024", ("--time-format", "%d/%m/%Y")), ("1717113600000", ("--time-unit", "ms"))],
+)
+def test_the_unit_and_the_format_of_times(
+    write: Write, tmp_path: Path, time: str, flags: tuple[str, str]
+) -> None:
+    log = write("log.csv", f"user,item,time\n1,a,{time}\n")
+    assert "2024-05-31 to 2024-05-31" in run("prepare", log, "--out", tmp_path / "data", *flags)
+
+
 def test_events_without_times(write: Write, tmp_path: Path) -> None:
     log = write("log.csv", "user,item\n1,a\n1,b\n")
     assert "time = order" in run("prepare", log, "--out", tmp_path / "data", "--time", "order")

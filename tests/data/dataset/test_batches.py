@@ -31,7 +31,7 @@ MASK = 10_000  # an index that no event has
 
 
 def numbered(lengths: list[int]) -> Sequences:
-    """Item numbers that no other event has, so that each event can be told."""
+    """Item numbers that no other event has, to identify each event."""
     ends = np.cumsum(lengths)
     return Sequences.of(
         [list(range(end - n + 1, end + 1)) for n, end in zip(lengths, ends, strict=True)]
@@ -52,10 +52,10 @@ def test_windows_cover_every_target_once(lengths, window, seed, cut_all) -> None
     assert (inputs.lengths >= 1).all()
     assert (inputs.lengths <= window).all()
     # as few as can be, and one more where the first piece has a random size
-    asked = [n - 1 for n in lengths if n > 1]
-    fewest = sum(-(-n // window) for n in asked)
-    cut = sum(n > (1 if cut_all else window) for n in asked)
-    assert fewest <= len(inputs) <= fewest + cut
+    inputs_of = [n - 1 for n in lengths if n > 1]
+    minimum = sum(-(-n // window) for n in inputs_of)
+    cut = sum(n > (1 if cut_all else window) for n in inputs_of)
+    assert minimum <= len(inputs) <= minimum + cut
 
 
 def test_a_long_row_is_cut_elsewhere_each_time() -> None:
@@ -81,7 +81,7 @@ def test_all_position_batches_ask_for_the_next_item(lengths, window, tokens, see
     batches = all_position_batches(
         train, window=window, tokens=tokens, rng=np.random.default_rng(seed)
     )
-    asked: list[int] = []
+    targets: list[int] = []
     for batch in batches:
         assert batch.items.shape == batch.keep.shape == batch.targets.shape
         assert batch.items.dtype == batch.targets.dtype == torch.int64
@@ -89,9 +89,9 @@ def test_all_position_batches_ask_for_the_next_item(lengths, window, tokens, see
         assert torch.equal(batch.targets, torch.where(batch.keep, batch.items + 1, PAD))
         assert batch.keep.any(0).all()  # padded to the longest, not further
         assert (batch.keep[:, 1:] <= batch.keep[:, :-1]).all()
-        asked += batch.targets[batch.keep].tolist()
-    assert sorted(asked) == targets_of(train)
-    assert batches.n_targets == len(asked)
+        targets += batch.targets[batch.keep].tolist()
+    assert sorted(targets) == targets_of(train)
+    assert batches.n_targets == len(targets)
     assert len(batches) == len(batches.rows)
 
 
@@ -103,7 +103,7 @@ def test_last_position_batches_have_a_row_for_each_target(lengths, window, token
         train, window=window, tokens=tokens, rng=np.random.default_rng(seed)
     )
     begin = {int(item): int(train[row][0]) for row in range(len(train)) for item in train[row]}
-    asked: list[int] = []
+    targets: list[int] = []
     for batch in batches:
         assert ((batch.targets != PAD).sum(1) == 1).all()
         for items, targets in zip(batch.items, batch.targets, strict=True):
@@ -111,9 +111,9 @@ def test_last_position_batches_have_a_row_for_each_target(lengths, window, token
             seen = items[items != PAD].tolist()
             assert seen == list(range(max(begin[target], target - window), target))
             assert int(targets[len(seen) - 1]) == target
-            asked.append(target)
-    assert sorted(asked) == targets_of(train)
-    assert batches.n_targets == len(asked)
+            targets.append(target)
+    assert sorted(targets) == targets_of(train)
+    assert batches.n_targets == len(targets)
 
 
 @given(lengths=st.lists(st.integers(1, 100), max_size=60), tokens=st.integers(1, 500), seed=SEEDS)
@@ -161,7 +161,7 @@ def unmasked(batch: SequenceBatch) -> list[list[int]]:
 def check_masks(batch: SequenceBatch, ratio: float) -> None:
     masked = batch.items == MASK
     assert batch.items.shape == batch.keep.shape == batch.targets.shape
-    assert torch.equal(masked, batch.targets != PAD)  # asked for what is hidden, and nothing else
+    assert torch.equal(masked, batch.targets != PAD)  # the targets are exactly the masked events
     assert torch.equal(batch.keep, batch.items != PAD)
     assert (batch.keep[:, 1:] <= batch.keep[:, :-1]).all()  # padding is at the end, never masked
     assert batch.keep.any(0).all()
@@ -175,16 +175,16 @@ def check_masks(batch: SequenceBatch, ratio: float) -> None:
 def test_cloze_masks_the_next_event_and_some_before(lengths, window, ratio, seed, cut_all) -> None:
     train = numbered(lengths)
     batches = cloze(train, ratio, window=window, seed=seed, cut_all=cut_all)
-    asked, following = 0, []
+    n_targets, following = 0, []
     for batch in batches:
         check_masks(batch, ratio)
-        asked += int((batch.targets != PAD).sum())
+        n_targets += int((batch.targets != PAD).sum())
         for row in unmasked(batch):
             assert row == list(range(row[0], row[0] + len(row)))  # nothing moved or lost
             assert 2 <= len(row) <= window + 1
             following += row[1:]
     assert sorted(following) == targets_of(train)  # each comes after something once an epoch
-    assert batches.n_targets == asked
+    assert batches.n_targets == n_targets
 
 
 @settings(max_examples=40)
@@ -237,7 +237,7 @@ def test_every_event_is_masked_about_as_often() -> None:
 
 @pytest.mark.parametrize("ratio", [0.0, 0.4])
 def test_the_same_index_is_the_same_batch(ratio: float) -> None:
-    """However often and in whatever order it is asked for: a resumed run asks for the middle."""
+    """However often and in whatever order it is read: a resumed run starts in the middle."""
     batches = cloze(numbered([5, 90, 33, 2, 60]), ratio, window=20)
     first = list(batches)
     assert len(first) == len(batches) > 1

@@ -31,7 +31,7 @@ def names(name: list[str] | None) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "expected"),
     [
         (None, ["genre", "release_year", "price"]),
         (["price", "genre"], ["price", "genre"]),
@@ -43,8 +43,8 @@ def names(name: list[str] | None) -> list[str]:
         (["item", "price"], ["item", "price"]),
     ],
 )
-def test_fields_are_found_by_name(name: list[str] | None, found: list[str]) -> None:
-    assert names(name) == found
+def test_fields_are_chosen_by_name(name: list[str] | None, expected: list[str]) -> None:
+    assert names(name) == expected
 
 
 def test_the_kinds_are_those_of_the_dataset() -> None:
@@ -122,7 +122,7 @@ def test_text_is_not_mistaken_for_a_feature_that_shares_a_word() -> None:
 
 
 def test_a_name_is_not_found_by_half_of_its_words() -> None:
-    """Who asks for release_country does not want release_year."""
+    """A request for release_country does not match release_year."""
     assert "is not a feature" in refusal(FEATURES, "release_country")
 
 

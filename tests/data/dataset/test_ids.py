@@ -14,11 +14,11 @@ NAMES = IdMap(pl.Series(["30", "b", "a"]), first=0)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "ids",
     [[10, 99, 30], ["10", "99", "30"], [10.0, 9.5, "30"], np.array([10, 99, 30]), (10, None, 30)],
 )
-def test_numbers_are_found_however_they_are_written(asked: list[object]) -> None:
-    assert NUMBERS.index_of(asked).tolist() == [2, -1, 1]
+def test_numbers_match_however_they_are_written(ids: list[object]) -> None:
+    assert NUMBERS.index_of(ids).tolist() == [2, -1, 1]
 
 
 def test_names_are_found_by_numbers_too() -> None:

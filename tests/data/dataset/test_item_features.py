@@ -89,9 +89,9 @@ def test_each_id_is_a_code() -> None:
     assert features.n_items == 3
     assert features.codes[0].tolist() == [[NOTHING], [FIRST], [FIRST + 1], [FIRST + 2]]
     assert field.size == FIRST + 3
-    told = ItemFeatures.ids(3)
-    assert told.fields == features.fields
-    assert np.array_equal(told.codes[0], features.codes[0])
+    plain = ItemFeatures.ids(3)
+    assert plain.fields == features.fields
+    assert np.array_equal(plain.codes[0], features.codes[0])
 
 
 def test_numbers_fall_into_buckets_by_rank() -> None:
@@ -289,10 +289,10 @@ def test_ml_1m(shared_data: Path) -> None:
     assert len(genre.values) == 18
     assert {"Drama", "Film-Noir", "Children's"} <= set(genre.values)
     assert (year.name, year.kind) == ("release_year", "categorical")
-    told = store.item_table["genre"].to_list()
-    for codes, genres in zip(genre.codes(store.item_table)[1:], told, strict=True):
+    expected = store.item_table["genre"].to_list()
+    for codes, genres in zip(genre.codes(store.item_table)[1:], expected, strict=True):
         assert decoded(genre, codes) == set(genres)
         assert (codes < FIRST).sum() == (codes == NOTHING).sum()
     toy_story = int(store.catalogue.index_of([1])[0])
-    found = decoded(genre, genre.codes(store.item_table)[toy_story])
-    assert found == {"Animation", "Children's", "Comedy"}
+    values = decoded(genre, genre.codes(store.item_table)[toy_story])
+    assert values == {"Animation", "Children's", "Comedy"}

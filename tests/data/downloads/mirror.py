@@ -15,19 +15,19 @@ SMALL = 100  # bytes; below it is a checksum, and only archives are troubled
 
 @dataclass
 class Mirror:
-    """Serves `files` by name; the rest is what goes wrong, and what was asked."""
+    """Serves `files` by name; the other fields are faults, and the requests."""
 
     address: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     ranges: bool = True
-    shifted: bool = False  # a range other than the one asked for
+    shifted: bool = False  # a range other than the requested one
     redirect: bool = False  # by way of another path
     status: int = 200
     cut_after: int | None = None  # bytes of a response, then the connection closes
     chunked: bool = False  # no Content-Length
     pause: float = 0.0  # seconds before the answer
     stall_after: int | None = None  # bytes of a response, then silence
-    asked: list[tuple[str, str | None]] = field(default_factory=list)  # path, range
+    requests: list[tuple[str, str | None]] = field(default_factory=list)  # path, range
 
     def add(self, name: str, content: bytes, *, md5: bool = True) -> None:
         self.files[name] = content
@@ -36,7 +36,7 @@ class Mirror:
             self.files[f"{name}.md5"] = line.encode()
 
     def ranges_of(self, name: str) -> list[str | None]:
-        return [asked for path, asked in self.asked if path.endswith(f"/{name}")]
+        return [byte_range for path, byte_range in self.requests if path.endswith(f"/{name}")]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -45,8 +45,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         mirror = self.mirror
-        asked = self.headers.get("Range")
-        mirror.asked.append((self.path, asked))
+        byte_range = self.headers.get("Range")
+        mirror.requests.append((self.path, byte_range))
         self.close_connection = True
         name = self.path.rpartition("/")[2]
         time.sleep(mirror.pause)
@@ -57,22 +57,22 @@ class _Handler(BaseHTTPRequestHandler):
         elif name not in mirror.files:
             self._head(404, {"Content-Length": "0"})
         else:
-            self._answer(mirror.files[name], asked if mirror.ranges else None)
+            self._respond(mirror.files[name], byte_range if mirror.ranges else None)
 
-    def _answer(self, content: bytes, asked: str | None) -> None:
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
-        if start >= len(content) and asked:
+    def _respond(self, content: bytes, byte_range: str | None) -> None:
+        start = int(byte_range.removeprefix("bytes=").removesuffix("-")) if byte_range else 0
+        if start >= len(content) and byte_range:
             self._head(416, {"Content-Range": f"bytes */{len(content)}", "Content-Length": "0"})
             return
-        if asked and self.mirror.shifted:
+        if byte_range and self.mirror.shifted:
             start = 0
         rest = content[start:]
         headers = {"Transfer-Encoding": "chunked"}
         if not self.mirror.chunked:
             headers = {"Content-Length": str(len(rest))}
-        if asked:
+        if byte_range:
             headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-        self._head(206 if asked else 200, headers)
+        self._head(206 if byte_range else 200, headers)
         self._send(rest)
 
     def _send(self, rest: bytes) -> None:

@@ -73,8 +73,8 @@ def ml_csv(folder: str) -> bytes:
 
 def gowalla() -> bytes:
     lines = [
-        f"{user}\t2010-10-{at // 24 + 1:02}T{at % 24:02}:00:00Z\t30.2\t-97.7\t{place}\n"
-        for at, (user, place) in enumerate(SEEN)
+        f"{user}\t2010-10-{at // 24 + 1:02}T{at % 24:02}:00:00Z\t30.2\t-97.7\t{venue}\n"
+        for at, (user, venue) in enumerate(SEEN)
     ]
     return gzip.compress("".join(lines).encode())
 

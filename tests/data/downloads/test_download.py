@@ -122,7 +122,7 @@ def test_from_a_folder(tmp_path: Path, out: Path) -> None:
 def test_through_a_proxy(mirror: Mirror, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", mirror.address)
     download(TOY, out, from_="http://nowhere.invalid/a")
-    assert ("http://nowhere.invalid/a/toy.zip", None) in mirror.asked
+    assert ("http://nowhere.invalid/a/toy.zip", None) in mirror.requests
 
 
 def test_what_vouches_for_the_archive(mirror: Mirror, out: Path) -> None:
@@ -323,10 +323,10 @@ def test_a_full_disk_while_it_is_unpacked(
 
 def test_an_old_download_is_kept_unless_overwrite(mirror: Mirror, out: Path) -> None:
     get(mirror, out)
-    mirror.asked.clear()
+    mirror.requests.clear()
     with pytest.raises(InputError, match="add overwrite=True"):
         get(mirror, out)
-    assert mirror.asked == []
+    assert mirror.requests == []
     (out / "README").write_text("old")
     mirror.cut_after = HALF
     with pytest.raises(InputError, match="run it again"):

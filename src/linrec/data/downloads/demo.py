@@ -1,6 +1,6 @@
 """A made-up film club: embedded data whose next event needs both ends of a long history.
 
-Every film has one of twelve leading genres and a mood, a place on a ring that all genres share.
+Every film has one of twelve leading genres and a mood, a position on a ring that all genres share.
 Every member loves two or three genres for good, and follows one series of films.
 
 What a member watches next, never a film twice:
@@ -40,7 +40,7 @@ OTHER_GENRES = 0.08  # what a member's taste leaves for all the genres not loved
 SHORTEST, LONGEST, MEDIAN, SPREAD = 40, 300, 82.0, 0.45
 NEVER = -1
 
-_FEWEST_ITEMS = len(GENRES) * SERIES_PARTS * 2
+MIN_ITEMS = len(GENRES) * SERIES_PARTS * 2
 _FIRST_DAY, _LAST_DAY = 1_514_764_800, 1_640_995_200  # 2018 to 2021, in unix seconds
 _DAY = 86_400.0
 
@@ -96,10 +96,10 @@ def demo_events(
     users: int = 3000, items: int = 600, seed: int = 7
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Events (user, item, time) in the order of time, and items (item, title, genre, year)."""
-    if users < 1 or items < _FEWEST_ITEMS:
+    if users < 1 or items < MIN_ITEMS:
         raise InputError(
             f"the demo cannot have {users} users and {items} items; "
-            f"give at least 1 user and {_FEWEST_ITEMS} items"
+            f"give at least 1 user and {MIN_ITEMS} items"
         )
     rng = np.random.default_rng(seed)
     club = make_club(users, items, rng)
@@ -110,8 +110,8 @@ def demo_events(
 def make_club(users: int, items: int, rng: np.random.Generator) -> DemoClub:
     genres = len(GENRES)
     moods = -(-items // genres)
-    places = rng.permutation(items)  # so that an item's number tells nothing
-    genre, mood = places % genres, places // genres
+    positions = rng.permutation(items)  # so that an item's number carries no information
+    genre, mood = positions % genres, positions // genres
     at = np.empty((genres, moods), dtype=np.int64)
     at[genre, mood] = np.arange(items)
     gaps = np.arange(items, genres * moods)  # an uneven last round borrows the films of the first

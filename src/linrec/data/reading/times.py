@@ -65,6 +65,8 @@ def in_seconds(values: Times, source: str) -> tuple[Times, str | None]:
     days = _days(values)
     if days is not None:
         return days, "dates written as YYYYMMDD"
+    if max(-values.min(initial=0.0), values.max(initial=0.0)) < _DATES[1]:
+        return values, None  # most logs, without a copy of their times
     size = np.abs(values)
     examples = {
         unit: float(values[matches.argmax()])
