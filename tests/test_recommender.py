@@ -133,7 +133,7 @@ def test_nobody(trained: Recommender) -> None:
         ([A, ["i03"]], "either ids of users or lists of items"),
         ([["i03"], "i04"], "either ids of users or lists of items"),
         ([999_999], "user 999999 is not in the dataset; check the id"),
-        (["zoe", "yan"], "user 'zoe' is not in the dataset, nor is any other of the 2 asked for"),
+        (["zoe", "yan"], "user 'zoe' is not in the dataset, nor is any other of the 2 given"),
         (pl.DataFrame({"user": [1]}), "no column that is plainly the item"),
     ],
 )

@@ -255,5 +255,5 @@ def test_features_of_a_dataset_without_any(bare: Path, refused: Refused, tmp_pat
     words = ("--backbone", "sasrecf", "--features", "genre,year")
     told = refused("train", bare, "--out", tmp_path / "run", *FLAGS, *words)
     assert "no feature 'genre' nor any other" in told
-    assert "linrec prepare EVENTS --items FILE --out DATA" in told
+    assert "prepare it again with --items set to a file of items" in told
     assert not (tmp_path / "run").exists()

@@ -35,7 +35,9 @@ class PrepareOptions:
     user: str | None = setting(None, "Column of the user id; guessed if left out.", group=COLUMNS)
     item: str | None = setting(None, "Column of the item id; guessed if left out.", group=COLUMNS)
     time: str | None = setting(
-        None, "Column of the time, or order for the order of the rows; guessed if left out.", group=COLUMNS
+        None,
+        "Column of the time, or order for the order of the rows; guessed if left out.",
+        group=COLUMNS,
     )
     time_unit: str | None = setting(
         None,
