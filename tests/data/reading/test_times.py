@@ -88,7 +88,7 @@ def test_formats(written: object, form: str | None) -> None:
 @pytest.mark.parametrize(
     ("times", "options", "sentence"),
     [
-        ([1], {"time_unit": "weeks"}, "time_unit=weeks is not a unit; choose from s, ms, us, ns"),
+        ([1], {"time_unit": "weeks"}, "time_unit=weeks must be 's', 'ms', 'us' or 'ns'"),
         (["31/05/2024", "soon"], {"time_format": "%d/%m/%Y"}, "row 2.*'soon' is not one"),
         (["31/05/2024"], {}, "'31/05/2024' is not one.*set time_format="),
         (["2024-05-31"], {"time_unit": "ms"}, "time_unit=ms does not apply"),
