@@ -103,7 +103,7 @@ def test_last_position_batches_have_a_row_for_each_target(lengths, window, token
         train, window=window, tokens=tokens, rng=np.random.default_rng(seed)
     )
     begin = {int(item): int(train[row][0]) for row in range(len(train)) for item in train[row]}
-    targets: list[int] = []
+    covered: list[int] = []
     for batch in batches:
         assert ((batch.targets != PAD).sum(1) == 1).all()
         for items, targets in zip(batch.items, batch.targets, strict=True):
@@ -111,9 +111,9 @@ def test_last_position_batches_have_a_row_for_each_target(lengths, window, token
             seen = items[items != PAD].tolist()
             assert seen == list(range(max(begin[target], target - window), target))
             assert int(targets[len(seen) - 1]) == target
-            targets.append(target)
-    assert sorted(targets) == targets_of(train)
-    assert batches.n_targets == len(targets)
+            covered.append(target)
+    assert sorted(covered) == targets_of(train)
+    assert batches.n_targets == len(covered)
 
 
 @given(lengths=st.lists(st.integers(1, 100), max_size=60), tokens=st.integers(1, 500), seed=SEEDS)
