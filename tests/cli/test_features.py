@@ -112,7 +112,7 @@ def test_without_any_feature_the_id_is_one_and_it_says_so(
         f"{bare} has no item features to learn from: {backbone} takes the item's own id"
         in result.out
     )
-    assert "linrec prepare EVENTS --items FILE" in result.out
+    assert "`linrec prepare` with a file of items adds some" in result.out
     config = described(run)
     assert config["model"]["features"] == ["item"]
     assert config["features"] == [
@@ -255,5 +255,5 @@ def test_features_of_a_dataset_without_any(bare: Path, refused: Refused, tmp_pat
     words = ("--backbone", "sasrecf", "--features", "genre,year")
     told = refused("train", bare, "--out", tmp_path / "run", *FLAGS, *words)
     assert "no feature 'genre' nor any other" in told
-    assert "prepare it again with --items set to a file of items" in told
+    assert "prepare it again with --items set to a file of items, or leave --features out" in told
     assert not (tmp_path / "run").exists()

@@ -46,10 +46,6 @@ def test_more_than_all_items_cannot_be_ranked(run: Path, refused: Refused) -> No
     )
 
 
-def test_a_format_it_does_not_know(run: Path, refused: Refused) -> None:
-    assert "'onnx'" in refused("export", run, "--out", run.with_name("out"), "--format", "tflite")
-
-
 @pytest.mark.slow
 def test_the_command_says_what_it_wrote_and_why_there_is_no_step(
     run: Path, linrec: Command
