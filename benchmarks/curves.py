@@ -11,7 +11,6 @@ alone. Writes results/benchmarks/curves.json and the table of docs/performance.m
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import subprocess
@@ -23,6 +22,7 @@ from typing import Any
 from benchmarks.environment import ROOT, environment
 from benchmarks.results import OUT_FOLDER, PAGE, between, where, write_json
 from linrec import ops
+from linrec.runs.run import Run
 
 OUT = OUT_FOLDER / "curves.json"
 KINDS = {"with": {}, "without": {"LINREC_KERNELS": "off"}}
@@ -43,10 +43,7 @@ def main() -> None:
                 "linrec-decay", "--epochs", asked.epochs,
                 OMP_NUM_THREADS=str(asked.threads), **variables,
             )  # fmt: skip
-            with (run / "history.csv").open(encoding="utf-8") as file:
-                curves[kind] = [
-                    {k: float(v) for k, v in row.items()} for row in csv.DictReader(file)
-                ]
+            curves[kind] = Run.progress_of(run).history
             print(kind, curves[kind])
     outcome = {
         "command": "python -m benchmarks.curves " + " ".join(sys.argv[1:]),

@@ -11,7 +11,8 @@ from benchmarks.results import write_json
 from experiments.cells import ABLATED, EFFICIENT, Cell, at_equal_time
 from experiments.outcomes import Options, Outcome, model_of, read
 from experiments.training import METRICS, PROTOCOLS
-from linrec.evaluation import compare, comparison_to_dict, load_ranks
+from linrec.evaluation import compare, comparison_to_dict
+from linrec.runs.run import Run
 
 
 def compared_with(cell: Cell) -> list[Cell]:
@@ -42,19 +43,15 @@ def _compare(cell: Cell, other: Cell, options: Options) -> None:
     outcomes = [options.outcome(one) for one in (other, cell)]
     if any(one is None or "evaluations" not in one for one in outcomes):
         return
-    ranks = {
-        protocol: [options.folder(one) / "evaluation" / f"test-{protocol}.parquet"
-                   for one in (other, cell)]
-        for protocol in PROTOCOLS
-    }  # fmt: skip
-    available = all(file.exists() for files in ranks.values() for file in files)
-    if not available or comparison(cell, other, options) is not None:
+    folders = [options.folder(one) for one in (other, cell)]
+    if comparison(cell, other, options) is not None or not all(map(Run.exists, folders)):
+        return
+    runs, names = [Run.open(folder) for folder in folders], [f"test-{p}" for p in PROTOCOLS]
+    if not all(run.has_evaluation(name) for run in runs for name in names):
         return
     tests = {
-        f"test-{protocol}": comparison_to_dict(
-            compare(load_ranks(files[0]), load_ranks(files[1]), METRICS)
-        )
-        for protocol, files in ranks.items()
+        name: comparison_to_dict(compare(*(run.load_evaluation(name) for run in runs), METRICS))
+        for name in names
     }
     of = [model_of(one) for one in outcomes if one is not None]
     command = f"linrec compare runs/{other.name} runs/{cell.name} --json --protocol full|pop100"

@@ -10,9 +10,10 @@ from rich.console import Console
 
 from experiments.cells import Cell
 from experiments.outcomes import Options
-from linrec.training.checkpoint import Progress, read_progress
-from linrec.training.history import Row
-from linrec.training.watch import ConsoleWatch, Stop
+from linrec.runs.checkpoint import Progress
+from linrec.runs.history import Row
+from linrec.runs.run import Run
+from linrec.training.callbacks import ConsoleProgress
 
 HOUR = 3_600.0
 
@@ -28,7 +29,7 @@ class Deadline:
         return time.monotonic() >= self.end
 
 
-class CellLogger(ConsoleWatch):
+class CellLogger(ConsoleProgress):
     """A line per epoch, with the number of finished cells and an estimate of the rest."""
 
     def __init__(
@@ -37,18 +38,18 @@ class CellLogger(ConsoleWatch):
         super().__init__(console)
         self.cell, self.cells, self.options = cell, cells, options
         self.deadline = Deadline(None)
-        self.began, self.before = 0.0, seconds_spent(read_progress(options.folder(cell)))
+        self.began, self.before = 0.0, seconds_spent(Run.progress_of(options.folder(cell)))
         self.stopped: Literal["", "hours", "time"] = ""
         self.share = 0.0  # of the epoch it was stopped in
         self.targets = self.done = 0
 
-    def begin(self, epoch: int, epochs: int, targets: int, done: int) -> None:
+    def on_epoch_start(self, epoch: int, epochs: int, targets: int, done: int) -> None:
         self.targets, self.done = targets, done
         self.began = self.began or time.monotonic()
-        super().begin(epoch, epochs, targets, done)
+        super().on_epoch_start(epoch, epochs, targets, done)
 
-    def step(self, loss: float, targets: int) -> None:
-        super().step(loss, targets)
+    def on_batch_end(self, loss: float, targets: int) -> None:
+        super().on_batch_end(loss, targets)
         self.done += targets
         seconds, minutes = time.monotonic() - self.began + self.before, self.cell.minutes
         if minutes is not None and seconds > 60 * minutes:
@@ -57,12 +58,12 @@ class CellLogger(ConsoleWatch):
             self.stopped = "hours"
         if self.stopped:
             self.share = self.done / max(self.targets, 1)
-            raise Stop
+            self.stop_training = True
 
-    def end(self, row: Row, *, best: bool) -> None:
-        self.close()
+    def on_epoch_end(self, row: Row, *, best: bool) -> None:
+        self._close()
         left = remaining(self.cells, self.options)
-        self.say(
+        self.on_message(
             f"{count_finished(self.cells, self.options)} {self.cell.name}  "
             f"epoch {row['epoch']:.0f} of at most {self.options.epochs_of(self.cell)}  "
             f"loss {row['loss']:.4f}  NDCG@10 {row['ndcg@10']:.4f}{' best' if best else ''}  "
@@ -76,7 +77,7 @@ def remaining(cells: Sequence[Cell], options: Options) -> float | None:
 
     An epoch is assumed to take as long as those of the same cell, backbone or dataset did.
     """
-    known = {cell: read_progress(options.folder(cell)) for cell in cells}
+    known = {cell: Run.progress_of(options.folder(cell)) for cell in cells}
     total = 0.0
     for cell in cells:
         if options.finished(cell):

@@ -43,7 +43,7 @@ def overall_table(dataset: str, options: Options) -> str:
         labels = (f"`{cell.backbone}`", f"`{cell.attention}`")
         paper = PAPER["table_2"][dataset][cell.backbone].get(cell.attention)
         rows.append(_row(cell, labels, options, replace(cell, attention="softmax"), paper))
-    return table(Layout(("backbone", "attention"), HEADINGS), [*rows, *_floors(cells, options)])
+    return table(Layout(("backbone", "attention"), HEADINGS), [*rows, *_baselines(cells, options)])
 
 
 def efficient_table(dataset: str, options: Options) -> str:
@@ -143,14 +143,14 @@ def arrow(p: float, difference: float) -> str:
     return "" if p >= SIGNIFICANT else "▲" if difference > 0 else "▼"
 
 
-def _floors(cells: Sequence[Cell], options: Options) -> list[Row]:
+def _baselines(cells: Sequence[Cell], options: Options) -> list[Row]:
     """What needs no model, from any cell of the dataset."""
     known = [found for cell in cells if (found := options.outcome(cell)) and "evaluations" in found]
     if not known:
         return []
     evaluations = known[0]["evaluations"]
     return [
-        Row(("floor", name), [evaluations[f"test-{protocol}"]["floors"][name][metric]
-                              for protocol, metric in COLUMNS], ranked=False)
-        for name in evaluations["test-full"]["floors"]
+        Row(("baseline", name), [evaluations[f"test-{protocol}"]["baselines"][name][metric]
+                                 for protocol, metric in COLUMNS], ranked=False)
+        for name in evaluations["test-full"]["baselines"]
     ]  # fmt: skip

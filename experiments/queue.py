@@ -22,7 +22,7 @@ from experiments.progress import (
 )
 from experiments.training import evaluate, train
 from linrec import load
-from linrec.training.checkpoint import read_progress
+from linrec.runs.run import Run
 
 
 def train_all(
@@ -84,7 +84,7 @@ def _add_figures_by_length(cell: Cell, options: Options) -> None:
         return
     given = options.data.get(cell.dataset)
     available = is_given(cell.dataset, given, options.runs)
-    if available and read_progress(folder).epoch == known["epochs"]:
+    if available and Run.progress_of(folder).epoch == known["epochs"]:
         data = open_dataset(cell.dataset, given, options.runs)
         write_json(options.path(cell), known | evaluate(load(folder), folder, data))
 
@@ -93,7 +93,7 @@ def summary(cells: Sequence[Cell], options: Options) -> list[str]:
     """What would be done, a line per cell."""
     lines = []
     for cell in cells:
-        progress = read_progress(options.folder(cell))
+        progress = Run.progress_of(options.folder(cell))
         state = f"{progress.epoch} of {options.epochs_of(cell)} epochs done"
         if options.finished(cell):
             state = "finished"

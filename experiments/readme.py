@@ -32,7 +32,7 @@ def with_tables(page: str, options: Options) -> str:
 
 
 def _table(found: list[Outcome], by: tuple[str, ...]) -> str:
-    """One line a run, told apart by what `by` names, then the floors."""
+    """One line per run, told apart by what `by` names, then the baselines."""
     names = (*by, "NDCG@10", "Recall@10", "MRR", "NDCG@10, pop100", "epochs (best)")
     lines = [line(names), "|" + "---|" * len(names)]
     for outcome in found:
@@ -43,10 +43,10 @@ def _table(found: list[Outcome], by: tuple[str, ...]) -> str:
         told = [_about(outcome["config"]["model"])[name] for name in by]
         epochs = f"{outcome['epochs']} ({outcome['best_epoch']})"
         lines.append(line([*told, *_figures(*figures), epochs]))
-    full, sampled = (evaluation["floors"] for evaluation in _both(found[0]))
-    for floor in full:
-        told = [f"floor: {floor}", *("" for _ in by[1:])]
-        lines.append(line([*told, *_figures(full[floor], sampled[floor]), ""]))
+    full, sampled = (evaluation["baselines"] for evaluation in _both(found[0]))
+    for baseline in full:
+        told = [f"baseline: {baseline}", *("" for _ in by[1:])]
+        lines.append(line([*told, *_figures(full[baseline], sampled[baseline]), ""]))
     return "\n".join(lines) + "\n"
 
 

@@ -23,7 +23,7 @@ class Row:
     paper: Sequence[float | None] = ()
     signs: Sequence[str] = ()
     note: str = ""
-    ranked: bool = True  # whether it can be the best; floors cannot
+    ranked: bool = True  # whether it can be the best; baselines cannot
     spread: Sequence[float | None] = ()  # standard deviations, where a value is a mean over seeds
 
 

@@ -27,7 +27,7 @@ from benchmarks.results import write_json
 from experiments.cells import BACKBONES, COMPARED, Cell
 from experiments.datasets import is_given, open_dataset
 from experiments.outcomes import Options, Outcome, read
-from linrec.training.watch import Stop, Watch
+from linrec.training.callbacks import Callback
 
 WARM_UP = 2  # steps that are not timed
 ITEMS = 3_416  # as many as ML-1M has
@@ -48,7 +48,7 @@ class Job:
     threads: int = field(default_factory=torch.get_num_threads)
 
 
-class StepTimer(Watch):
+class StepTimer(Callback):
     """Times steps and ends the training after the last of them."""
 
     def __init__(self, steps: int) -> None:
@@ -56,18 +56,17 @@ class StepTimer(Watch):
         self.seconds = self.epoch_targets = self.targets = 0.0
         self.last = 0.0
 
-    def begin(self, epoch: int, epochs: int, targets: int, done: int) -> None:
+    def on_epoch_start(self, epoch: int, epochs: int, targets: int, done: int) -> None:
         del epoch, epochs, done
         self.epoch_targets, self.last = targets, time.perf_counter()
 
-    def step(self, loss: float, targets: int) -> None:
+    def on_batch_end(self, loss: float, targets: int) -> None:
         del loss
         now, self.steps = time.perf_counter(), self.steps + 1
         if self.steps > WARM_UP:
             self.seconds, self.targets = self.seconds + now - self.last, self.targets + targets
         self.last = now
-        if self.steps >= self.max_steps:
-            raise Stop
+        self.stop_training = self.steps >= self.max_steps
 
     @property
     def epoch_seconds(self) -> float:
@@ -80,7 +79,7 @@ def measure(job: Job) -> Outcome:
     data = linrec.SequenceStore.open(Path(job.data)) if job.data else synthetic(job)
     recommender, timer = linrec.Recommender(**job.settings), StepTimer(job.steps)
     start = round(peak_mb())
-    recommender.fit(data, watch=timer)
+    recommender.fit(data, callbacks=[timer])
     figures: Outcome = {
         "train_seconds": round(timer.epoch_seconds, 4),
         "targets": int(timer.epoch_targets),
@@ -90,7 +89,7 @@ def measure(job: Job) -> Outcome:
     }
     if job.dataset:
         began = time.perf_counter()
-        recommender.evaluate(floors=False)
+        recommender.evaluate(baselines=False)
         figures["eval_seconds"] = round(time.perf_counter() - began, 3)
     return figures
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from rich.console import Console
 
 import linrec
 from benchmarks.environment import environment
@@ -16,9 +15,9 @@ from benchmarks.results import write_json
 from experiments.cells import Cell
 from experiments.outcomes import Options, Outcome
 from experiments.progress import CellLogger, seconds_spent
-from linrec.cli.evaluate import evaluate_and_save
-from linrec.evaluation import load_ranks, means
-from linrec.training.checkpoint import Progress, read_progress
+from linrec.evaluation import means
+from linrec.runs.checkpoint import Progress
+from linrec.runs.run import Run
 from linrec.training.loop import DivergedError
 
 PROTOCOLS = ("full", "pop100")
@@ -37,14 +36,14 @@ def train(cell: Cell, options: Options, data: linrec.SequenceStore, logger: Cell
     recommender = linrec.Recommender(**settings)
     ending: Outcome = {}
     try:
-        recommender.fit(data, folder, resume=folder.exists(), watch=logger)
+        recommender.fit(data, folder, resume=folder.exists(), callbacks=[logger])
     except DivergedError as error:
         ending["diverged"] = error.epoch
     if recommender.trained is not None and recommender.trained.interrupted:
         if not logger.stopped:
             return False
         ending |= {"stopped": logger.stopped, "epoch_share": round(logger.share, 4)}
-    progress = read_progress(folder)
+    progress = Run.progress_of(folder)
     if logger.stopped != "hours" or _is_further(progress, options.outcome(cell)):
         if progress.best_epoch or "diverged" not in ending:
             ending |= evaluate(linrec.load(folder), folder, data)
@@ -91,13 +90,13 @@ def learning_curve(progress: Progress) -> Outcome:
 
 def evaluate(recommender: linrec.Recommender, folder: Path, data: linrec.SequenceStore) -> Outcome:
     """Figures under both protocols; the ranks of users stay in the run folder."""
-    figures, quiet = {}, Console(quiet=True)
+    figures, run = {}, Run.open(folder)
     for protocol in PROTOCOLS:
-        saved = folder / "evaluation" / f"test-{protocol}.parquet"
-        if not saved.exists():
-            evaluate_and_save(recommender, folder, quiet, data=data, protocol=protocol)
-        evaluation, ranks = load_ranks(saved)
-        figures[f"test-{protocol}"] = evaluation.to_dict()
+        name = f"test-{protocol}"
+        if not run.has_evaluation(name):
+            run.save_evaluation(*recommender.evaluate_users(data, protocol=protocol))
+        evaluation, ranks = run.load_evaluation(name)
+        figures[name] = evaluation.to_dict()
         if protocol == "full":
             groups = by_length(ranks)
     return {"evaluations": figures, "by_length": groups}

@@ -27,7 +27,7 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_backbone_is_trained_saved_loaded_and_streamed_like_the_others(tmp_path: Path) -> None:
     trained = Recommender(**SMALL | {"backbone": "untied", "attention": "linrec"}).fit(cycle())
-    assert trained.evaluate(floors=False)["ndcg@10"] > 0.9
+    assert trained.evaluate(baselines=False)["ndcg@10"] > 0.9
     trained.save(tmp_path / "run")
     model = load(tmp_path / "run").model
     items = torch.tensor([[3, 4, 5, 6]])
@@ -39,7 +39,7 @@ def test_the_backbone_is_trained_saved_loaded_and_streamed_like_the_others(tmp_p
 def test_the_loss_learns_and_is_recorded(tmp_path: Path) -> None:
     settings = SMALL | {"loss": "bpr", "sampling_power": 0.5, "epochs": 20}
     trained = Recommender(**settings).fit(cycle(), tmp_path / "run")
-    assert trained.evaluate(floors=False)["ndcg@10"] > 0.8
+    assert trained.evaluate(baselines=False)["ndcg@10"] > 0.8
     assert load(tmp_path / "run").config.loss == trained.config.loss
     assert Recommender(loss="bpr", sparse_items=True).config.training.sparse_items
 

@@ -160,7 +160,7 @@ def test_who_has_no_known_item_gets_what_is_popular(
     for row in (0, 2):
         assert items(found, row) == store.catalogue.ids_of(by_count).to_list()
     sources = found.table.group_by("user", maintain_order=True).agg(pl.col("source").unique())
-    assert sources["source"].to_list() == [["popularity"], ["model"], ["popularity"]]
+    assert sources["source"].to_list() == [["cold-start"], ["model"], ["cold-start"]]
     assert found.table["score"][0] == store.popularity().max()
     assert "2 without any known item got the most popular items instead" in found.notes
 
@@ -169,8 +169,8 @@ def test_one_unknown_user_among_others_is_told(trained: Recommender) -> None:
     found = trained.recommend([A, 999_999, B], k=2)
     assert found.table["user"].to_list() == [A, A, 999_999, 999_999, B, B]
     assert items(found, A) == items(trained.recommend([A], k=2), A)
-    assert set(found.table.filter(pl.col("user") == 999_999)["source"]) == {"popularity"}
-    assert any("1 of the users asked for are not in the dataset" in note for note in found.notes)
+    assert set(found.table.filter(pl.col("user") == 999_999)["source"]) == {"cold-start"}
+    assert any("1 of the requested users are not in the dataset" in note for note in found.notes)
     named = trained.recommend([str(A), "zoe"], k=1)
     assert named.table["user"].to_list() == [str(A), "zoe"]
 
@@ -279,7 +279,7 @@ def test_a_newer_dataset_is_matched_by_id(trained: Recommender, tmp_path: Path) 
     found = trained.recommend([7, A, 8], k=3, data=data)
     assert items(found, 7) == items(trained.recommend([["i08", "i09"]], k=3), 0)
     assert items(found, A) == items(trained.recommend([A], k=3), A)
-    assert set(found.table.filter(pl.col("user") == 8)["source"]) == {"popularity"}
+    assert set(found.table.filter(pl.col("user") == 8)["source"]) == {"cold-start"}
     assert "skipped 3 events with items the model does not know" in found.notes
     by_path = trained.recommend([7, A, 8], k=3, data=str(tmp_path / "newer"))
     assert by_path.table.equals(found.table)
@@ -321,11 +321,11 @@ def test_fit_takes_data_in_any_form(kind: str, dataset: Path, store, tmp_path: P
 def test_a_dataset_that_went_away_is_named(run: Path, tmp_path: Path) -> None:
     found = Recommender(**SMALL | {"epochs": 1}).fit(cycle_events(), tmp_path / "run")
     assert found.evaluate()["ndcg@10"] >= 0
-    with pytest.raises(InputError, match="was only in memory; say where it is with --data"):
+    with pytest.raises(InputError, match="was only in memory; give it as data="):
         linrec.load(tmp_path / "run").evaluate()
     moved = linrec.load(run)
     moved.description.dataset["path"] = str(tmp_path / "gone")
-    with pytest.raises(InputError, match=r"no longer at .*gone; say where it is with --data"):
+    with pytest.raises(InputError, match=r"no longer at .*gone; give it as data="):
         moved.recommend([A])
 
 

@@ -17,24 +17,24 @@ from linrec.evaluation import RankOptions, rank_targets
 from linrec.evaluation.metrics import means
 from linrec.evaluation.scorer import model_scorer
 from linrec.runs.config import RunConfig, TrainingConfig
+from linrec.training.callbacks import Callback, CallbackList
 from linrec.training.loop import Trainer
-from linrec.training.watch import Watch
 
 
 class Enough(Exception):  # noqa: N818 - nothing is wrong
     """The training was long enough."""
 
 
-class Timekeeper(Watch):
+class Timekeeper(Callback):
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    def step(self, loss: float, targets: int) -> None:
+    def on_batch_end(self, loss: float, targets: int) -> None:
         del loss
         if self.clock.step(targets):
             raise Enough
 
-    def validate(self, done: int, total: int) -> None:  # noqa: ARG002
+    def on_validation_batch_end(self, done: int, total: int) -> None:  # noqa: ARG002
         raise Enough  # no peer's figure holds a validation
 
 
@@ -49,7 +49,8 @@ def main() -> None:
         if task.seconds:
             clock = Clock(task)
             try:
-                Trainer(model, store, split, config, Timekeeper(clock)).run()
+                timekeeper = CallbackList([Timekeeper(clock)])
+                Trainer(model, store, split, config, timekeeper).fit()
             except Enough:
                 found |= trained(clock)
         for protocol, name in (("full", "eval"), ("pop100", "pop100"), ("uni100", "uni100")):

@@ -13,17 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from linrec.backbones import Backbone, build
-from linrec.backbones.saving import (
-    CONFIG,
-    WEIGHTS,
-    Catalogue,
-    RunDescription,
-    check_free_for_run,
-    read_description,
-    read_model,
-    write_description,
-    write_weights,
-)
 from linrec.data.dataset.histories import Histories, of_items, of_users
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
@@ -31,24 +20,24 @@ from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
-from linrec.evaluation.ranks import Progress, Scorer, batches
+from linrec.evaluation.ranks import ProgressCallback, Scorer, batches
 from linrec.evaluation.scorer import model_scorer
-from linrec.files.atomic import write_folder
+from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
+from linrec.runs.description import RunDescription
 from linrec.runs.recipes import recipe as find_recipe
+from linrec.runs.run import Run
 from linrec.scoring import hide_seen as hide
 from linrec.scoring import top_k
-from linrec.training.history import write_history
+from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
 from linrec.training.loop import Trained, Trainer
-from linrec.training.plan import Plan, named, recorded
-from linrec.training.watch import Watch
-from linrec.types import PAD, InputError, Recommendations, argument
+from linrec.training.plan import Plan, named
+from linrec.types import COLD_START, PAD, InputError, Recommendations, argument
 
 Part = TypeVar("Part")
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import Tensor
 
     Data = SequenceStore | str | Path | pl.DataFrame | pl.LazyFrame | pd.DataFrame
     Who = Sequence[Any] | pl.Series | pl.DataFrame | pd.DataFrame | None
@@ -62,9 +51,10 @@ class Recommender:
     """
 
     def __init__(self, *, recipe: str = "default", **settings: Any) -> None:
-        self._asked: RunConfig = find_recipe(recipe, settings)
-        self.config = self._asked
+        self._requested: RunConfig = find_recipe(recipe, settings)
+        self.config = self._requested
         self.trained: Trained | None = None
+        self.test_evaluation: Evaluation | None = None
         self._model: Backbone | None = None
         self._catalogue: Catalogue | None = None
         self._store: SequenceStore | None = None
@@ -77,35 +67,48 @@ class Recommender:
         *,
         resume: bool = False,
         overwrite: bool = False,
-        watch: Watch | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Recommender:
         """Train to early stopping and keep the best weights.
 
         data: a prepared dataset or its folder, a file of events, or a frame of them. out: the run
-        folder; without one nothing is written. A run that was cut short goes on with `resume`.
+        folder, which gets all that `linrec train` writes: weights, history, the evaluation on test
+        (`test_evaluation`) and a report; without one nothing is written. resume: continue a run
+        that was interrupted. callbacks: see `linrec.training.callbacks`.
+
+        Example:
+            Recommender(epochs=20).fit("data/shop", "runs/shop", callbacks=[ConsoleProgress()])
         """
         folder = None if out is None else Path(out)
-        if folder is None and resume:
-            raise InputError("nothing to resume without a run folder; say which one it is")
-        if resume and overwrite:
-            raise InputError("a run can be resumed or overwritten, not both; choose one")
-        if folder is not None and not resume:
-            check_free_for_run(folder, overwrite=overwrite)  # before the long read, not after
+        _check_folder(folder, resume=resume, overwrite=overwrite)  # before the long read, not after
         store = open_data(data)
         split = leave_one_out(store.sequences())
         _check_trainable(split)
-        plan = Plan.of(self._asked, store, warnings.warn if watch is None else watch.say)
+        listeners = CallbackList(callbacks)
+        plan = Plan.of(self._requested, store, listeners.on_message if callbacks else warnings.warn)
         torch.manual_seed(plan.config.training.seed)
         model = build(plan.config.model, plan.features)
-        trainer = Trainer(model, store, split, plan.config, watch or Watch())
-        # only now: nothing is written or replaced before all that was asked for can be
-        if folder is not None:
-            plan.open(folder, resume=resume, overwrite=overwrite)
-        self.trained = trainer.run(folder, resume=resume)
-        # together: a training that fails leaves whatever was trained before it
+        trainer = Trainer(model, store, split, plan.config, listeners)
+        # only now: nothing is written or replaced before everything that was requested is possible
+        run = None if folder is None else plan.open(folder, resume=resume, overwrite=overwrite)
+        if run is not None and TensorBoardLogger.is_installed():
+            listeners.callbacks.append(TensorBoardLogger(run.tensorboard))
+        trained = trainer.fit(run, resume=resume)
+        # together: a training that fails leaves the earlier one as it was
+        self.trained, self.test_evaluation = trained, None
         self.config, self._description, self._store = plan.config, plan.description, store
         self._model, self._catalogue = model.cpu(), Catalogue.of(store)
+        if run is not None and not trained.interrupted:
+            self._test(run, listeners)
         return self
+
+    def _test(self, run: Run, callbacks: CallbackList) -> None:
+        """Evaluate on test and write figures, ranks and report."""
+        evaluation, ranks = self.evaluate_users(progress=callbacks.on_test_batch_end)
+        run.save_evaluation(evaluation, ranks)
+        run.write_report(evaluation, self.store)
+        self.test_evaluation = evaluation
+        callbacks.on_test_end(evaluation)
 
     def evaluate(self, data: Data | None = None, **options: Any) -> Evaluation:
         """Figures on the held-out events; options are those of `EvaluationOptions`."""
@@ -114,11 +117,11 @@ class Recommender:
     def evaluate_users(
         self, data: Data | None = None, **options: Any
     ) -> tuple[Evaluation, pl.DataFrame]:
-        """The same, and one row a user with the rank of what really came next."""
+        """The same, and a frame with the rank of the held-out item, one row per user."""
         model, store = self.model, self._data(data)
         if store.fingerprint != self.description.dataset.get("fingerprint"):
             raise InputError(
-                f"{named(store)} is not the dataset of this run ({self._place()}): it may "
+                f"{named(store)} is not the dataset of this run ({self._data_path()}): it may "
                 "hold out events that the model was trained on; evaluate it on its own dataset"
             )
         chosen = EvaluationOptions(reads=self.config.model.max_length, **options)
@@ -132,13 +135,16 @@ class Recommender:
         *,
         data: Data | None = None,
         hide_seen: bool = True,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Recommendations:
-        """The k items each will most likely want next.
+        """The k items that each user will most likely want next.
 
         who: ids of users of the dataset, lists of item ids (oldest first), a frame of events, or
         None for all users. Items in a history that the model does not know are skipped and
-        counted; who has no known item gets the most popular ones, marked as such.
+        counted; users without a known item get the most popular ones, with source "cold-start".
+
+        Example:
+            model.recommend(["user-7"], k=10).to_pandas()
         """
         if k < 1:
             raise InputError(f"k must be at least 1, not {k}")
@@ -165,11 +171,11 @@ class Recommender:
             return of_users(who, self._data(data), ids)
         if not _is_list(who):
             raise InputError(f"give users as a list of ids, not as the single value {who!r}")
-        asked = list(who)
-        histories = [_is_list(one) for one in asked]
+        rows = list(who)
+        histories = [_is_list(row) for row in rows]
         if any(histories) and not all(histories):
             raise InputError("give either ids of users or lists of items, not some of each")
-        return of_items(asked, ids) if any(histories) else of_users(asked, self._data(data), ids)
+        return of_items(rows, ids) if any(histories) else of_users(rows, self._data(data), ids)
 
     def _top(
         self, scorer: Scorer, histories: Histories, rows: IntArray, k: int, hidden: bool
@@ -178,53 +184,46 @@ class Recommender:
         with torch.inference_mode():
             scores = scorer(chosen)
             empty = torch.from_numpy(chosen.lengths == 0)
-            scores[empty] = self._popularity()
+            scores[empty] = self.catalogue.cold_start_scores()
             items, best = top_k(hide(scores, chosen) if hidden else scores, k)
         return self._table(histories, rows, items.numpy(), best.numpy())
 
     def _table(
         self, histories: Histories, rows: IntArray, items: IntArray, scores: NDArray[np.float32]
     ) -> pl.DataFrame:
-        """What was found for some of the histories: rows [R], items and scores [R, k]."""
-        place, rank = np.nonzero(items != PAD)
-        row, index = rows[place], items[place, rank]
+        """The recommendations for some of the histories: rows [R], items and scores [R, k]."""
+        position, rank = np.nonzero(items != PAD)
+        row, index = rows[position], items[position, rank]
         empty = histories.sequences.lengths[row] == 0
         columns = {
             "row": row,
             "user": histories.names.gather(row),
             "rank": rank + 1,
             "item": self.catalogue.ids.ids_of(index),
-            "score": scores[place, rank],
-            "source": pl.Series(np.where(empty, "popularity", "model"), dtype=pl.String),
+            "score": scores[position, rank],
+            "source": pl.Series(np.where(empty, COLD_START, "model"), dtype=pl.String),
         }
-        if "title" in self.catalogue.table.columns:
-            columns["title"] = self.catalogue.table["title"].gather(index - 1)
+        if self.catalogue.titles is not None:
+            columns["title"] = self.catalogue.titles.gather(index - 1)
         return pl.DataFrame(columns)
 
-    def _popularity(self) -> Tensor:
-        counts = self.catalogue.table["events"].to_numpy()
-        return torch.from_numpy(np.concatenate([[-np.inf], counts])).float()
-
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write a run folder: weights, config, items; in one step."""
-        folder, model = Path(path), self.model
-        check_free_for_run(folder, overwrite=overwrite)
-        with write_folder(folder, overwrite, marker=CONFIG) as draft:
-            write_description(draft, self.description, self.catalogue)
-            write_weights(draft / WEIGHTS, model)
-            if self.trained is not None:
-                write_history(draft, self.trained.progress.history)
+        """Write a run folder in one step: weights, settings, items and the history of training."""
+        rows = [] if self.trained is None else self.trained.progress.history
+        Run.create(
+            Path(path), self.description, self.catalogue,
+            overwrite=overwrite, model=self.model, rows=rows,
+        )  # fmt: skip
 
     @classmethod
     def load(cls, path: str | Path) -> Recommender:
         """Open a run folder. Nothing in it is ever executed."""
-        folder = Path(path)
-        description, catalogue = read_description(folder)
-        found = cls()
-        found._asked = found.config = recorded(description, str(folder / CONFIG))
-        found._model = read_model(folder, description, catalogue)
-        found._description, found._catalogue = description, catalogue
-        return found
+        run = Run.open(path)
+        loaded = cls()
+        loaded._requested = loaded.config = run.config
+        loaded._model = run.load_model()
+        loaded._description, loaded._catalogue = run.description, run.catalogue
+        return loaded
 
     @property
     def model(self) -> Backbone:
@@ -236,7 +235,7 @@ class Recommender:
 
     @property
     def description(self) -> RunDescription:
-        """What the run is: settings, features, the dataset it learned from."""
+        """Settings, item features and the dataset of the run."""
         return _trained(self._description)
 
     @property
@@ -244,19 +243,19 @@ class Recommender:
         """The dataset it was trained on."""
         return self._data(None)
 
-    def _place(self) -> str:
+    def _data_path(self) -> str:
         return self.description.dataset.get("path") or "which was only in memory"
 
     def _data(self, data: Data | None) -> SequenceStore:
-        """What was given, else what the model was trained on, if it is still where it was."""
+        """The given dataset, else the one that the model was trained on."""
         if data is not None:
             return open_data(data)
         if self._store is None:
-            place = self.description.dataset.get("path")
-            if place is None or not Path(place).is_dir():
-                where = "was only in memory" if place is None else f"is no longer at {place}"
+            path = self.description.dataset.get("path")
+            if path is None or not Path(path).is_dir():
+                where = "was only in memory" if path is None else f"is no longer at {path}"
                 raise InputError(f"the dataset of this run {where}; give it as {argument('data')}")
-            self._store = SequenceStore.open(Path(place))
+            self._store = SequenceStore.open(Path(path))
         return self._store
 
 
@@ -266,7 +265,7 @@ def load(path: str | Path) -> Recommender:
 
 
 def open_data(data: Data) -> SequenceStore:
-    """A dataset, its folder, or events to be prepared now."""
+    """Open a dataset or its folder, or prepare events now."""
     if isinstance(data, SequenceStore):
         return data
     if (
@@ -278,11 +277,20 @@ def open_data(data: Data) -> SequenceStore:
     return prepare(data)
 
 
+def _check_folder(folder: Path | None, *, resume: bool, overwrite: bool) -> None:
+    if folder is None and resume:
+        raise InputError(f"nothing to resume without a run folder; give it as {argument('out')}")
+    if resume and overwrite:
+        raise InputError("a run can be resumed or overwritten, not both; choose one")
+    if folder is not None and not resume:
+        Run.check_free(folder, overwrite=overwrite)
+
+
 def _check_trainable(split: Split) -> None:
     if not (split.train.lengths > 1).any():
         raise InputError(
-            f"no user has {EVENTS_TO_SPLIT + 1} events, the fewest from which two can be held out "
-            "and something be learned; give a longer log or loosen the filters of `linrec prepare`"
+            f"no user has {EVENTS_TO_SPLIT + 1} events, the minimum to hold out two and learn from "
+            "the rest; give a longer log or loosen the filters of `linrec prepare`"
         )
 
 
@@ -293,7 +301,7 @@ def _trained(part: Part | None) -> Part:
 
 
 def _is_frame(value: object) -> TypeGuard[pl.DataFrame]:
-    """pandas is recognised without being imported; its Series has no columns."""
+    """pandas is recognised without an import; its Series has no columns."""
     return isinstance(value, pl.DataFrame | pl.LazyFrame) or hasattr(value, "columns")
 
 
@@ -306,7 +314,7 @@ def _notes(histories: Histories) -> tuple[str, ...]:
     if histories.skipped:
         notes.append(f"skipped {histories.skipped:,} events with items the model does not know")
     if histories.unknown_users:
-        notes.append(f"{histories.unknown_users:,} of the users asked for are not in the dataset")
+        notes.append(f"{histories.unknown_users:,} of the requested users are not in the dataset")
     empty = int((histories.sequences.lengths == 0).sum())
     if empty:
         notes.append(f"{empty:,} without any known item got the most popular items instead")

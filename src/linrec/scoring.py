@@ -1,8 +1,8 @@
-"""From hidden states to ranked items: the one path that metrics and users both take.
+"""From hidden states to ranked items: one code path for metrics and recommendations.
 
-Scores are [B, n_items + 1], one column an item index. A score of -inf means "not to be shown": PAD
-always, and whatever `hide_seen` hid. NaN is never to anybody's advantage: such an item is never
-shown, such a target is a miss, and a target is not said to have beaten such an item.
+Scores are [B, n_items + 1], one column per item index. A score of -inf means "not to be shown": PAD
+always, and the items that `hide_seen` hides. NaN never helps: an item with such a score is never
+shown, a target with it is a miss, and no target ranks before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from linrec.types import PAD
 
 HIDDEN = float("-inf")
 CACHED_SCORES = 1 << 20
-EXACT_IN_FLOAT = 1 << 24  # as many ones as float32 can add up
+EXACT_IN_FLOAT = 1 << 24  # float32 counts exactly up to here
 
 
 def item_scores(hidden: Tensor, item_vectors: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -30,7 +30,7 @@ def item_scores(hidden: Tensor, item_vectors: Tensor, bias: Tensor | None = None
     hidden: [B, d].  item_vectors: [n_items + 1, d].  bias: [n_items + 1].  Returns a fresh
     [B, n_items + 1].
     """
-    # bfloat16 has 8 bits to tell thousands of items apart: it would tie them by the dozen
+    # the 8 bits of bfloat16 would give many of thousands of items the same score
     with torch.autocast(hidden.device.type, enabled=False):
         scores = hidden.float() @ item_vectors.float().T
     if bias is not None:
@@ -50,11 +50,11 @@ def hide_seen(scores: Tensor, histories: Sequences) -> Tensor:
 
 @contextmanager
 def seen_hidden(scores: Tensor, histories: Sequences) -> Iterator[Tensor]:
-    """What `hide_seen` gives, for a while: hidden in place and put back, where that can be done.
+    """`hide_seen` as a context: in place where possible, and restored afterwards.
 
-    A copy of all scores would take longer than to rank by them.
+    Copying all scores would take longer than ranking by them.
     """
-    if not scores.is_contiguous():  # one row for all of them, perhaps
+    if not scores.is_contiguous():  # perhaps one row, expanded
         yield hide_seen(scores, histories)
         return
     rows, items = (torch.from_numpy(part).to(scores.device) for part in events_of(histories))
@@ -69,7 +69,7 @@ def seen_hidden(scores: Tensor, histories: Sequences) -> Iterator[Tensor]:
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k best items of each row and their scores, best first, [B, k] each.
 
-    Equal scores come in the order of their item index. Where fewer than k items may be shown the
+    Equal scores are in the order of their item index. Where fewer than k items may be shown, the
     rest is PAD with -inf.
     """
     if k < 1:
@@ -77,38 +77,38 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     real = scores[:, PAD + 1 :]
     if real.isnan().any():
         real = real.nan_to_num(nan=HIDDEN, posinf=float("inf"), neginf=HIDDEN)
-    reach = min(k, real.shape[1])
-    # one more than asked tells whether the last place is contested; topk itself settles ties as
-    # the hardware likes
-    best, places = real.topk(min(reach + 1, real.shape[1]), dim=1)
-    places = places[:, :reach]
-    if best.shape[1] > reach:
-        last = best[:, reach - 1]
-        contested = (best[:, reach] == last) & (last > HIDDEN)
-        if contested.any():
-            places = places.clone()
-            places[contested] = _earliest(real[contested], last[contested], reach)
-    return _in_order(real, places, k)
+    count = min(k, real.shape[1])
+    # one more than needed shows whether the last position is tied; topk itself breaks ties in an
+    # order that depends on the hardware
+    best, columns = real.topk(min(count + 1, real.shape[1]), dim=1)
+    columns = columns[:, :count]
+    if best.shape[1] > count:
+        last = best[:, count - 1]
+        tied = (best[:, count] == last) & (last > HIDDEN)
+        if tied.any():
+            columns = columns.clone()
+            columns[tied] = _earliest(real[tied], last[tied], count)
+    return _in_order(real, columns, k)
 
 
 def rank_of_target(scores: Tensor, targets: Tensor) -> Tensor:
-    """How many items come before the target, [B] int64: 0 = best.
+    """The number of items before the target, [B] int64: 0 = best.
 
     Ties count against the target, so constant scores earn nothing. A target that is hidden or NaN
     gets the rank n_items, a miss at every k, because the user would not see it.
     """
     own = _own_score(scores, targets)
     n_items = scores.shape[1] - 1
-    # what is not below the target stands before it, the target itself excepted: NaN is not below
+    # every item but the target that is not below it ranks before it: NaN is not below
     before = n_items - 1 - _count_below(scores[:, PAD + 1 :], own)
     return before.where(own > HIDDEN, n_items)
 
 
 def rank_among(scores: Tensor, targets: Tensor, candidates: Tensor) -> Tensor:
-    """How many of its own candidates come before the target, [B] int64: 0 = best.
+    """The number of its row's candidates before the target, [B] int64: 0 = best.
 
-    candidates: [B, C] item indices. Duplicates count once, and PAD or the target among them not at
-    all. Ties, hidden targets and NaN as in `rank_of_target`.
+    candidates: [B, C] item indices. Duplicates count once; PAD and the target do not count. Ties,
+    hidden targets and NaN as in `rank_of_target`.
     """
     own = _own_score(scores, targets)
     ordered = candidates.long().sort(dim=1).values
@@ -119,47 +119,47 @@ def rank_among(scores: Tensor, targets: Tensor, candidates: Tensor) -> Tensor:
 
 
 def seen_before(histories: Sequences, targets: IntArray) -> NDArray[np.bool_]:
-    """Whether each row's target is already in its history, [B]."""
+    """Whether the target of each row is already in its history, [B]."""
     rows, items = events_of(histories)
     return np.bincount(rows[items == targets[rows]], minlength=len(histories)) > 0
 
 
 def _own_score(scores: Tensor, targets: Tensor) -> Tensor:
     if (targets == PAD).any():
-        raise ValueError("a target is PAD, which is no item; leave such rows out")
+        raise ValueError("a target is PAD, which is not an item; leave such rows out")
     return scores.gather(1, targets[:, None])[:, 0]
 
 
 def _count_below(scores: Tensor, bounds: Tensor) -> Tensor:
-    """How many scores of each row are below its bound, [B] int64.
+    """The number of scores of each row below its bound, [B] int64.
 
-    On a CPU in pieces that stay in its cache, and as floats: adding up booleans of a large matrix
-    takes longer than to compute it.
+    On a CPU in pieces that fit its cache, and as floats: summing the booleans of a large matrix
+    takes longer than computing it.
     """
     count = torch.zeros(len(scores), dtype=torch.int64, device=scores.device)
     piece = CACHED_SCORES if scores.device.type == "cpu" else EXACT_IN_FLOAT
     rows = max(1, piece // max(scores.shape[1], 1))
     for start in range(0, len(scores), rows):
-        some = slice(start, start + rows)
+        chunk = slice(start, start + rows)
         for left in range(0, scores.shape[1], piece):
-            part = scores[some, left : left + piece]
+            part = scores[chunk, left : left + piece]
             below = torch.empty(part.shape, device=scores.device)
-            count[some] += torch.lt(part, bounds[some, None], out=below).sum(1).long()
+            count[chunk] += torch.lt(part, bounds[chunk, None], out=below).sum(1).long()
     return count
 
 
 def _earliest(scores: Tensor, last: Tensor, k: int) -> Tensor:
-    """Places of all scores above the k-th and of the earliest that equal it, [B, k]."""
+    """Columns of all scores above the k-th and of the first ones equal to it, [B, k]."""
     above, equal = scores > last[:, None], scores == last[:, None]
-    wanted = k - above.sum(1, keepdim=True)
-    chosen = above | (equal & (equal.cumsum(1, dtype=torch.int32) <= wanted))
+    missing = k - above.sum(1, keepdim=True)
+    chosen = above | (equal & (equal.cumsum(1, dtype=torch.int32) <= missing))
     return chosen.nonzero()[:, 1].view(-1, k)
 
 
-def _in_order(scores: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Sort chosen places by score, then by place, and fill up to k."""
-    places = places.sort(dim=1).values
-    best, order = scores.gather(1, places).sort(dim=1, descending=True, stable=True)
-    items = (places.gather(1, order) + PAD + 1).where(best > HIDDEN, PAD)
+def _in_order(scores: Tensor, columns: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Sort chosen columns by score, then by index, and fill up to k."""
+    columns = columns.sort(dim=1).values
+    best, order = scores.gather(1, columns).sort(dim=1, descending=True, stable=True)
+    items = (columns.gather(1, order) + PAD + 1).where(best > HIDDEN, PAD)
     missing = (0, k - items.shape[1])
     return pad(items, missing, value=PAD), pad(best, missing, value=HIDDEN)

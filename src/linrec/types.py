@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 PAD = 0
 """The item index of "no event here"; real items count from 1."""
 
+COLD_START = "cold-start"
+"""The source of recommendations to users without a known item: the most popular items."""
+
 
 _ARGUMENT = re.compile("\x02(.*?)(?:\x1f(.*?))?\x03", re.DOTALL)
 
@@ -114,9 +117,9 @@ class SequenceBatch(NamedTuple):
 class Recommendations:
     """What to show to whom, best first, in the caller's own ids.
 
-    `table` has one row a recommendation: user (or the row number of a given history), rank
-    (from 1), item, score, source ("model", or "popularity" for who has no known item), and title
-    where the items file had one.
+    `table` has one row per recommendation: user (or the row number of a given history), rank
+    (from 1), item, score, source ("model", or "cold-start" for users without a known item), and
+    title where the items file had one.
     """
 
     table: pl.DataFrame

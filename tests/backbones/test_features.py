@@ -14,7 +14,7 @@ from linrec.data.dataset.item_features import ItemFeatures, choose_fields
 from linrec.data.dataset.store import Feature
 from linrec.data.preparing.prepare import prepare
 from linrec.recommender import Recommender, load
-from linrec.training.watch import Watch
+from linrec.training.callbacks import Callback
 from tests.contracts.cases import SMALL, close, cycle, hidden
 from tests.training import cases
 from tests.training.cases import cycle_events
@@ -127,15 +127,15 @@ def test_a_second_training_may_read_other_data() -> None:
 
 
 def test_a_training_that_fails_leaves_the_one_before(tmp_path: Path) -> None:
-    class Broken(Watch):
-        def step(self, loss: float, targets: int) -> None:
+    class Broken(Callback):
+        def on_batch_end(self, loss: float, targets: int) -> None:
             del loss, targets
             raise RuntimeError("no power")
 
     model = fitted()
     before = model.recommend([["i01", "i02"]], k=5).table
     with pytest.raises(RuntimeError, match="no power"):
-        model.fit(prepare(cycle_events(seed=3)), watch=Broken())
+        model.fit(prepare(cycle_events(seed=3)), callbacks=[Broken()])
     assert model.config.model.features == ("genre", "tags", "year")
     model.save(tmp_path / "run")
     assert load(tmp_path / "run").recommend([["i01", "i02"]], k=5).table.equals(before)

@@ -11,10 +11,19 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from linrec.recommender import Recommender, load
 from tests.cli.conftest import Command
-from tests.training.cases import FIRST_USER, N_USERS, SMALL, contents, cycle_events
+from tests.training.cases import (
+    FIRST_USER,
+    N_USERS,
+    SMALL,
+    contents,
+    cycle_events,
+    history_without_times,
+)
 
 COMMANDS = (
     *("download", "prepare", "describe", "train", "recipes", "evaluate", "compare"),
@@ -115,6 +124,36 @@ def test_train_without_tensorboard(
     assert (tmp_path / "run" / "learning-curve.png").is_file()
 
 
+def test_python_leaves_exactly_what_the_command_leaves(
+    linrec: Command, dataset: Path, tmp_path: Path
+) -> None:
+    command, python = tmp_path / "command" / "run", tmp_path / "python" / "run"
+    assert linrec("train", dataset, "--out", command, *FLAGS).code == 0
+    Recommender(**SMALL | {"epochs": 2}).fit(str(dataset), python)
+    files = [contents(folder) for folder in (command, python)]
+    # times are in the names and contents of some files
+    dated = ("tensorboard/", "checkpoint.safetensors", "history.csv")
+    same = [{k: v for k, v in found.items() if not k.startswith(dated)} for found in files]
+    assert same[0] == same[1]
+    assert {"report.html", "evaluation/test-full.json", "learning-curve.png"} <= same[0].keys()
+    names = [sorted(name.split(".tfevents")[0] for name in found) for found in files]
+    assert names[0] == names[1]
+    assert history_without_times(command).equals(history_without_times(python))
+    tensors = [load_file(folder / "checkpoint.safetensors") for folder in (command, python)]
+    assert tensors[0].keys() == tensors[1].keys()
+    assert all(torch.equal(value, tensors[1][name]) for name, value in tensors[0].items())
+
+
+def test_a_training_that_diverges_is_one_sentence_and_not_an_input_error(
+    linrec: Command, dataset: Path, tmp_path: Path
+) -> None:
+    wild = ("--learning-rate", "1e30", "--norm", "pre", "--epochs", 50)
+    result = linrec("train", dataset, "--out", tmp_path / "run", *FLAGS, *wild)
+    assert result.code == 3
+    assert "try a smaller --learning-rate" in result.err
+    assert result.err.count("\n") == 1
+
+
 def test_train_resumes_and_overwrites(linrec: Command, dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert linrec("train", dataset, "--out", run, *FLAGS).code == 0
@@ -171,6 +210,7 @@ def test_each_protocol_has_a_file_of_its_own(linrec: Command, copy: Path) -> Non
     as_json = linrec("evaluate", copy, "--protocol", "pop100", "--seed", 3, "--json")
     assert json.loads(as_json.out)["protocol"] == "pop100"
     assert {path.name for path in (copy / "evaluation").glob("*.json")} == {
+        "test-full.json",  # of the training
         "valid-full.json",
         "test-full-seen.json",
         "test-pop100-seed3.json",
@@ -191,10 +231,12 @@ def test_evaluate_where_the_data_is_now(linrec: Command, copy: Path, dataset, tm
 
 
 def test_a_run_does_not_differ_from_itself(linrec: Command, copy: Path) -> None:
-    found = json.loads(linrec("compare", copy, copy, "--json").out)
+    evaluated = copy / "evaluation" / "valid-full.parquet"
+    assert not evaluated.exists()
+    found = json.loads(linrec("compare", copy, copy, "--split", "valid", "--json").out)
     assert found["ndcg@10"]["t_p"] == found["ndcg@10"]["wilcoxon_p"] == 1
     assert found["ndcg@10"]["difference"]["mean"] == 0
-    assert (copy / "evaluation" / "test-full.parquet").is_file()  # what was missing was evaluated
+    assert evaluated.is_file()  # what was missing was evaluated
 
 
 def test_compare_tells_a_worse_run(linrec: Command, copy: Path, dataset: Path, tmp_path) -> None:

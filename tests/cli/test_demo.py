@@ -64,11 +64,11 @@ def test_the_demo_does_not_write_over_what_is_not_its_own(linrec: Command, tmp_p
 
 
 @pytest.mark.slow
-def test_the_model_beats_both_floors(linrec: Command, tmp_path: Path) -> None:
+def test_the_model_beats_both_baselines(linrec: Command, tmp_path: Path) -> None:
     out = tmp_path / "demo"
     assert linrec("demo", "--epochs", 6, "--out", out).code == 0
     found = json.loads((out / "run" / "evaluation" / "test-full.json").read_text())
     ndcg = found["metrics"]["ndcg@10"]
-    floors = {name: figures["ndcg@10"] for name, figures in found["floors"].items()}
-    assert len(floors) == 2
-    assert ndcg["low"] > max(floors.values())
+    baselines = {name: figures["ndcg@10"] for name, figures in found["baselines"].items()}
+    assert len(baselines) == 2
+    assert ndcg["low"] > max(baselines.values())

@@ -12,7 +12,7 @@ import pytest
 
 from linrec.data.preparing.prepare import prepare
 from linrec.recommender import Recommender, load
-from linrec.training.watch import Watch
+from linrec.training.callbacks import Callback
 from tests.cli.conftest import Command, Refused
 from tests.training.cases import FIRST_USER, N_ITEMS, SMALL, contents, cycle_events, cycle_items
 
@@ -94,9 +94,10 @@ def test_the_settings_name_what_is_read(
 ) -> None:
     """Without names all but text; the id is a feature like others where it is asked for."""
     heard: list[str] = []
-    watch = Watch()
-    watch.say = heard.append  # type: ignore[method-assign]
-    recommender = Recommender(**TINY, backbone="fdsa", features=asked).fit(films, watch=watch)
+    callback = Callback()
+    callback.on_message = heard.append  # type: ignore[method-assign]
+    recommender = Recommender(**TINY, backbone="fdsa", features=asked)
+    recommender.fit(films, callbacks=[callback])
     assert recommender.config.model.features == read
     assert heard == []
 

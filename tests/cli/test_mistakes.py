@@ -141,9 +141,9 @@ def test_runs_of_different_datasets_are_not_compared(run: Path, refused: Refused
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "say for whom: one of --user, --history, --users-file and --all"),
-        (["--user", "100", "--history", "i03"], "say for whom: one of"),
-        (["--all", "--user", "100"], "say for whom: one of"),
+        ([], "give exactly one of --user, --history, --users-file and --all"),
+        (["--user", "100", "--history", "i03"], "give exactly one of"),
+        (["--all", "--user", "100"], "give exactly one of"),
         (["--user", "nobody"], "user 'nobody' is not in the dataset"),
         (["--users-file", "none.txt"], "cannot read none.txt: No such file"),
         (["--users-file", "."], "cannot read .: Is a directory"),

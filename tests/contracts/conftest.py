@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from linrec.recommender import Recommender
-from linrec.training import history, loop
+from linrec.runs import history
+from linrec.training import loop
 from tests.contracts.cases import PAIRS, cycle, settings
 from tests.training.cases import Recorder
 
@@ -32,14 +33,14 @@ class Photographer(Recorder):
         self.run, self.copy, self.patch = run, copy, patch
         self.steps_of_last = -1
 
-    def begin(self, epoch: int, epochs: int, targets: int, done: int) -> None:
+    def on_epoch_start(self, epoch: int, epochs: int, targets: int, done: int) -> None:
         del targets, done
         if epoch == epochs:
             self.steps_of_last = 0
             self.patch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)  # after every step
 
-    def step(self, loss: float, targets: int) -> None:
-        super().step(loss, targets)
+    def on_batch_end(self, loss: float, targets: int) -> None:
+        super().on_batch_end(loss, targets)
         if self.steps_of_last >= 0:
             self.steps_of_last += 1
         if self.steps_of_last == 2:
@@ -64,6 +65,8 @@ def fitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     recommender = Recommender(**settings(backbone, attention))
     with pytest.MonkeyPatch.context() as patch:
         draw_no_curves(patch)
-        watch = Photographer(base / "run", base / "killed", patch)
-        recommender.fit(cycle(), base / "run", watch=watch)
-    return Fitted(backbone, attention, recommender, base / "run", base / "killed", watch.steps)
+        photographer = Photographer(base / "run", base / "killed", patch)
+        recommender.fit(cycle(), base / "run", callbacks=[photographer])
+    return Fitted(
+        backbone, attention, recommender, base / "run", base / "killed", photographer.steps
+    )

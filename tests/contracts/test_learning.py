@@ -17,7 +17,7 @@ def assert_it_learned(found: Recommender) -> None:
     assert history[-1]["loss"] < history[0]["loss"]
     evaluation = found.evaluate()
     assert evaluation["ndcg@10"] > 0.9
-    assert evaluation["ndcg@10"] > evaluation.floors["popularity"]["ndcg@10"] + 0.3
+    assert evaluation["ndcg@10"] > evaluation.baselines["popularity"]["ndcg@10"] + 0.3
 
 
 def test_it_learns_what_comes_next(fitted: Fitted) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from linrec.evaluation.scorer import model_scorer
 from linrec.recommender import Recommender, load
+from linrec.runs.run import CHECKPOINT
 from linrec.scoring import item_scores
-from linrec.training.checkpoint import CHECKPOINT
 from tests.contracts.cases import EVERY_ATTENTION, EVERY_BACKBONE, cycle, settings
 from tests.contracts.conftest import Fitted
 from tests.training.cases import Recorder, digest, history_without_times
@@ -44,11 +44,11 @@ def test_saved_and_loaded_is_the_same_model(fitted: Fitted, tmp_path: Path) -> N
 def test_killed_and_resumed_is_the_same_run(fitted: Fitted, tmp_path: Path) -> None:
     run = Path(shutil.copytree(fitted.killed, tmp_path / "run"))
     assert digest(run / CHECKPOINT) != digest(fitted.run / CHECKPOINT)
-    watch = Recorder()
+    recorder = Recorder()
     again = Recommender(**settings(fitted.backbone, fitted.attention))
-    again.fit(cycle(), run, resume=True, watch=watch)
-    assert len(watch.rows) == 1
-    assert 0 < watch.steps < fitted.steps
+    again.fit(cycle(), run, resume=True, callbacks=[recorder])
+    assert len(recorder.rows) == 1
+    assert 0 < recorder.steps < fitted.steps
     assert digest(run / "model.safetensors") == digest(fitted.run / "model.safetensors")
     assert history_without_times(run).equals(history_without_times(fitted.run))
     last, expected = (safetensors.torch.load_file(at / CHECKPOINT) for at in (run, fitted.run))

@@ -1,10 +1,9 @@
-"""A whole evaluation: figures, floors, users, notes, and the way to disk and back."""
+"""A whole evaluation: figures, baselines, users, notes, and JSON."""
 
 from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -12,15 +11,12 @@ from rich.console import Console
 
 from linrec.data.dataset.splits import leave_one_out
 from linrec.evaluation import (
-    FLOORS,
+    BASELINES,
     Evaluation,
     EvaluationOptions,
-    compare,
     evaluate,
     evaluation_table,
-    load_ranks,
     means,
-    save_ranks,
 )
 from linrec.types import InputError
 
@@ -29,7 +25,7 @@ from linrec.types import InputError
 def case(random_store):
     store = random_store(8)
     split = leave_one_out(store.sequences())
-    return FLOORS["last-item"](split.train, store.n_items), store, split
+    return BASELINES["last-item"](split.train, store.n_items), store, split
 
 
 def render(table) -> str:
@@ -47,8 +43,8 @@ def test_the_figures_are_those_of_the_ranks(case) -> None:
     assert set(evaluation.metrics) - set(expected) == {
         "coverage@5", "coverage@10", "popularity@5", "popularity@10",
     }  # fmt: skip
-    # the scorer is itself a floor, so its column must repeat it
-    assert evaluation.floors["last-item"] == pytest.approx(
+    # the scorer is itself a baseline, so its column must repeat it
+    assert evaluation.baselines["last-item"] == pytest.approx(
         {name: evaluation[name] for name in evaluation.metrics}
     )
 
@@ -56,8 +52,8 @@ def test_the_figures_are_those_of_the_ranks(case) -> None:
 def test_users_and_targets_come_in_the_callers_ids(make_store) -> None:
     store = make_store([[1, 2], [1, 2, 3], [4, 3, 2, 1]])
     split = leave_one_out(store.sequences())
-    scorer = FLOORS["popularity"](split.train, store.n_items)
-    _, users = evaluate(scorer, store, split, EvaluationOptions(floors=False))
+    scorer = BASELINES["popularity"](split.train, store.n_items)
+    _, users = evaluate(scorer, store, split, EvaluationOptions(baselines=False))
     assert users.drop("rank").rows() == [("u1", 103, 2), ("u2", 101, 3)]
     assert users.schema["rank"] == pl.Int64
 
@@ -66,7 +62,7 @@ def test_constant_and_perfect_models_under_full_ranking(case) -> None:
     import torch
 
     _, store, split = case
-    options = EvaluationOptions(ks=(1, 3), floors=False)
+    options = EvaluationOptions(ks=(1, 3), baselines=False)
     constant = lambda rows: torch.zeros(len(rows), store.n_items + 1)  # noqa: E731
     evaluation, _ = evaluate(constant, store, split, options)
     assert evaluation["recall@3"] == 0
@@ -78,7 +74,7 @@ def test_constant_and_perfect_models_under_full_ranking(case) -> None:
         picked = [int(wanted[rows[row].tobytes()]) for row in range(len(rows))]
         return torch.eye(store.n_items + 1)[picked]
 
-    kept = EvaluationOptions(ks=(1, 3), floors=False, hide_seen=False)
+    kept = EvaluationOptions(ks=(1, 3), baselines=False, hide_seen=False)
     evaluation, _ = evaluate(perfect, store, split, kept)
     assert {evaluation[name] for name in ("recall@1", "ndcg@3", "mrr@1", "mrr")} == {1.0}
 
@@ -88,7 +84,7 @@ def test_it_goes_through_json_unchanged(case, protocol) -> None:
     evaluation, _ = evaluate(*case, EvaluationOptions(protocol=protocol, split="valid"))
     assert Evaluation.from_json(evaluation.to_json()) == evaluation
     assert json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))["protocol"] == protocol
-    assert set(evaluation.floors) == set(FLOORS)
+    assert set(evaluation.baselines) == set(BASELINES)
     assert evaluation.hide_seen == (protocol == "full")
 
 
@@ -100,46 +96,26 @@ def test_other_json_is_refused(text) -> None:
         Evaluation.from_json(text)
 
 
+def test_an_evaluation_of_an_early_version_is_read(case) -> None:
+    """It calls the baselines floors."""
+    evaluation, _ = evaluate(*case)
+    content = evaluation.to_dict()
+    content["floors"] = content.pop("baselines")
+    assert content["floors"]
+    assert Evaluation.from_json(json.dumps(content)) == evaluation
+    assert "floors" not in evaluation.to_json()
+
+
 def test_an_unknown_field_is_refused(case) -> None:
-    evaluation, _ = evaluate(*case, EvaluationOptions(floors=False))
+    evaluation, _ = evaluate(*case, EvaluationOptions(baselines=False))
     with pytest.raises(InputError, match="extra"):
         Evaluation.from_json(json.dumps(evaluation.to_dict() | {"extra": 1}))
-
-
-def test_ranks_go_to_disk_and_back(case, tmp_path: Path) -> None:
-    evaluation, users = evaluate(*case)
-    place = tmp_path / "deep" / "ranks.parquet"
-    save_ranks(place, users, evaluation)
-    loaded, frame = load_ranks(place)
-    assert loaded == evaluation
-    assert frame.equals(users)
-    assert frame.schema == users.schema
-    assert pl.read_parquet(place).equals(users), "any reader can open it"
-    assert [path.name for path in place.parent.iterdir()] == ["ranks.parquet"]
-    assert compare((evaluation, users), load_ranks(place))["mrr"].t_p == 1.0
-
-
-def test_files_that_are_no_ranks_are_named(case, tmp_path: Path) -> None:
-    evaluation, users = evaluate(*case)
-    with pytest.raises(InputError, match=r"there are no ranks at .*missing"):
-        load_ranks(tmp_path / "missing.parquet")
-    place = tmp_path / "ranks.parquet"
-    place.write_bytes(b"PAR1 but not really")
-    with pytest.raises(InputError, match="cannot read"):
-        load_ranks(place)
-    users.write_parquet(place)
-    with pytest.raises(InputError, match="holds no ranks"):
-        load_ranks(place)
-    save_ranks(place, users, evaluation)
-    place.write_bytes(place.read_bytes()[:-20])
-    with pytest.raises(InputError, match="cannot read"):
-        load_ranks(place)
 
 
 def test_targets_seen_before_are_counted_and_explained(make_store) -> None:
     store = make_store([[1, 2, 3, 1], [1, 2, 3, 4], [2, 3, 4, 1]])
     split = leave_one_out(store.sequences())
-    scorer = FLOORS["popularity"](split.train, store.n_items)
+    scorer = BASELINES["popularity"](split.train, store.n_items)
     hidden, users = evaluate(scorer, store, split, EvaluationOptions(ks=(3,)))
     assert hidden.n_targets_seen_before == 1
     assert users["rank"][0] == store.n_items
@@ -153,7 +129,7 @@ def test_targets_seen_before_are_counted_and_explained(make_store) -> None:
 def test_a_cut_beyond_the_catalogue_is_said(make_store) -> None:
     store = make_store([[1, 2, 3, 4]])
     split = leave_one_out(store.sequences())
-    scorer = FLOORS["popularity"](split.train, store.n_items)
+    scorer = BASELINES["popularity"](split.train, store.n_items)
     evaluation, _ = evaluate(scorer, store, split)
     assert "fewer than k = 20" in evaluation.notes[-1]
 
@@ -167,22 +143,22 @@ def test_wrong_options_are_refused_at_birth(wrong) -> None:
 
 
 def test_a_metric_that_was_not_measured_is_named(case) -> None:
-    evaluation, _ = evaluate(*case, EvaluationOptions(ks=(10,), floors=False))
+    evaluation, _ = evaluate(*case, EvaluationOptions(ks=(10,), baselines=False))
     with pytest.raises(InputError, match=r"choose from .*ndcg@10"):
         evaluation["ndcg@7"]
 
 
-def test_the_table_shows_model_floors_and_interval(case) -> None:
+def test_the_table_shows_model_baselines_and_interval(case) -> None:
     evaluation, _ = evaluate(*case)
     text = render(evaluation_table(evaluation, "SASRec [a]"))
     row = next(line for line in text.splitlines() if "NDCG@10" in line)
     figure = evaluation.metrics["ndcg@10"]
     assert f"{figure.mean:.4f}" in row
     assert f"{figure.low:.4f} to {figure.high:.4f}" in row
-    assert f"{evaluation.floors['popularity']['ndcg@10']:.4f}" in row
+    assert f"{evaluation.baselines['popularity']['ndcg@10']:.4f}" in row
     for word in ("SASRec [a]", "popularity", "last-item", "seen items hidden", "test split"):
         assert word in text
-    sampled, _ = evaluate(*case, EvaluationOptions(protocol="pop100", floors=False))
+    sampled, _ = evaluate(*case, EvaluationOptions(protocol="pop100", baselines=False))
     assert "100 popular items (seed 0)" in " ".join(render(evaluation_table(sampled)).split())
 
 
@@ -191,17 +167,17 @@ def test_progress_reaches_every_user_once(case) -> None:
     options = EvaluationOptions(progress=lambda done, _: told.append(done))
     evaluation, _ = evaluate(*case, options)
     assert told[-1] == evaluation.n_users
-    assert len(set(told)) == len(told), "floors do not tell"
+    assert len(set(told)) == len(told), "baselines report no progress"
 
 
 def test_every_option_changes_the_figures(case) -> None:
     def figures(**change):
         evaluation, _ = evaluate(*case, EvaluationOptions(**change))
-        return evaluation.metrics, evaluation.floors
+        return evaluation.metrics, evaluation.baselines
 
     base = figures()
     for change in (
         {"protocol": "uni100"}, {"split": "valid"}, {"ks": (3,)}, {"hide_seen": False},
-        {"seed": 1}, {"floors": False},
+        {"seed": 1}, {"baselines": False},
     ):  # fmt: skip
         assert figures(**change) != base

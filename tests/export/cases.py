@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from linrec.backbones.saving import Catalogue, RunDescription, write_description, write_weights
 from linrec.data.dataset.sequences import Sequences
 from linrec.evaluation.scorer import model_scorer
 from linrec.export.check import open_session
 from linrec.layers import MultiHeadAttention
 from linrec.recommender import Recommender
+from linrec.runs.catalogue import Catalogue
+from linrec.runs.description import RunDescription
+from linrec.runs.run import Run
 from tests.contracts.cases import cycle, model, what_is_known
 
 pytest.importorskip("onnxruntime", reason="the extra linrec[onnx] is not installed")
@@ -34,9 +36,7 @@ def run_of(folder: Path, backbone: str, attention: str, **changes: Any) -> Path:
         linrec="0", model=made.config, n_items=made.n_items,
         features=what_is_known(made.config).fields,
     )  # fmt: skip
-    folder.mkdir()
-    write_description(folder, description, Catalogue.of(cycle()))
-    write_weights(folder / "model.safetensors", made)
+    Run.create(folder, description, Catalogue.of(cycle()), model=made)
     return folder
 
 

@@ -11,15 +11,11 @@ import torch
 from torch import nn
 
 from linrec.backbones import build, model_config
-from linrec.backbones.saving import (
-    WEIGHTS,
-    Catalogue,
-    RunDescription,
-    write_description,
-    write_weights,
-)
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.store import SequenceStore
+from linrec.runs.catalogue import Catalogue
+from linrec.runs.description import RunDescription
+from linrec.runs.run import Run
 from linrec.serving import Engine, NewEvent, Store
 
 SMALL = {"width": 16, "heads": 2, "layers": 2, "inner": 16, "positions": 32, "dropout": 0.1}
@@ -41,9 +37,7 @@ def make_run(folder: Path, store: SequenceStore, *, seed: int = 0, **settings: A
     description = RunDescription(
         linrec=version("linrec"), model=config, n_items=store.n_items, dataset=dataset
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_description(folder, description, Catalogue.of(store))
-    write_weights(folder / WEIGHTS, model)
+    Run.create(folder, description, Catalogue.of(store), overwrite=True, model=model)
     return folder
 
 

@@ -15,8 +15,8 @@ import polars as pl
 
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
-from linrec.training.history import Row
-from linrec.training.watch import Watch
+from linrec.runs.history import Row
+from linrec.training.callbacks import Callback
 
 N_ITEMS, N_USERS = 16, 48
 FIRST_USER = 100
@@ -74,21 +74,21 @@ def history_without_times(run: Path) -> pl.DataFrame:
     return pl.read_csv(run / "history.csv").drop("seconds", "valid_seconds")
 
 
-class Recorder(Watch):
-    """Remembers the epochs; a test may act at any of these moments."""
+class Recorder(Callback):
+    """Records the epochs; a test may act at any of these moments."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self.steps = 0
-        self.closed = 0
+        self.ended = 0
 
-    def step(self, loss: float, targets: int) -> None:
+    def on_batch_end(self, loss: float, targets: int) -> None:
         del loss, targets
         self.steps += 1
 
-    def end(self, row: Row, *, best: bool) -> None:
+    def on_epoch_end(self, row: Row, *, best: bool) -> None:
         del best
         self.rows.append(row)
 
-    def close(self) -> None:
-        self.closed += 1
+    def on_train_end(self) -> None:
+        self.ended += 1

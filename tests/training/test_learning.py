@@ -142,15 +142,16 @@ def test_the_best_is_kept_and_patience_ends(
 ) -> None:
     plan = Scripted(0.1, 0.5, 0.5, 0.3, 0.4, 0.9)
     monkeypatch.setattr(loop, "validate", plan)
-    watch = Recorder()
-    found = Recommender(**SMALL | {"epochs": 50, "patience": 3}).fit(small_store, watch=watch)
+    recorder = Recorder()
+    untrained = Recommender(**SMALL | {"epochs": 50, "patience": 3})
+    found = untrained.fit(small_store, callbacks=[recorder])
     assert found.trained is not None
     progress = found.trained.progress
     # an equal figure is not a better one; the sixth epoch is never reached
     assert (progress.epoch, progress.best_epoch, progress.best) == (5, 2, 0.5)
     assert not found.trained.interrupted
-    assert [row["epoch"] for row in watch.rows] == [1, 2, 3, 4, 5]
-    assert watch.closed
+    assert [row["epoch"] for row in recorder.rows] == [1, 2, 3, 4, 5]
+    assert recorder.ended
     assert same(weights(found), plan.met[1])
     assert not same(weights(found), plan.met[4])
     assert not found.model.training

@@ -17,8 +17,8 @@ from linrec.data.dataset.store import SequenceStore
 from linrec.losses.catalogue import configs
 from linrec.losses.config import CONFIGS
 from linrec.recommender import Recommender, load
+from linrec.runs.run import CHECKPOINT
 from linrec.training import loop, step
-from linrec.training.checkpoint import CHECKPOINT
 from linrec.types import InputError
 from tests.contracts import cases
 from tests.training.cases import SMALL, Recorder, digest, history_without_times
@@ -59,7 +59,7 @@ def test_every_backbone_learns_by_it(way: str, backbone: str) -> None:
     history = found.trained.progress.history
     assert all(np.isfinite(row["loss"]) for row in history)
     assert history[-1]["loss"] < history[0]["loss"]
-    assert found.evaluate(floors=False)["ndcg@10"] > 0.8
+    assert found.evaluate(baselines=False)["ndcg@10"] > 0.8
 
 
 def test_bert4rec_gets_better_by_gbce() -> None:
@@ -79,13 +79,13 @@ def test_killed_and_resumed_it_is_the_same_run(
     whole, run = tmp_path / "whole", tmp_path / "run"
 
     class Photographer(Recorder):
-        def step(self, loss: float, targets: int) -> None:
-            super().step(loss, targets)
+        def on_batch_end(self, loss: float, targets: int) -> None:
+            super().on_batch_end(loss, targets)
             if self.steps == 5:
                 shutil.copytree(whole, run)
 
     settings = SMALL | {"epochs": 2, "dropout": 0.2, "batch_tokens": 64} | WAYS[way]
-    Recommender(**settings).fit(store, whole, watch=Photographer())
+    Recommender(**settings).fit(store, whole, callbacks=[Photographer()])
     assert digest(run / CHECKPOINT) != digest(whole / CHECKPOINT)
     Recommender(**settings).fit(store, run, resume=True)
     assert digest(run / CHECKPOINT) == digest(whole / CHECKPOINT) or _same_tensors(run, whole)

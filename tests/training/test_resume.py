@@ -14,9 +14,9 @@ import pytest
 
 from linrec.data.dataset.store import SequenceStore
 from linrec.recommender import Recommender, load
+from linrec.runs.run import CHECKPOINT, Run
 from linrec.training import loop
-from linrec.training.checkpoint import CHECKPOINT
-from linrec.training.watch import Watch
+from linrec.training.callbacks import Callback
 from linrec.types import InputError
 from tests.training.cases import SMALL, Recorder, contents, cycle, digest, history_without_times
 
@@ -27,18 +27,18 @@ class PowerCutError(Exception):
     """A power cut, a crash, a kill: nothing of ours gets to run after it."""
 
 
-def fit(store: SequenceStore, run: Path, watch: Watch | None = None, **changes) -> Recommender:
+def fit(store: SequenceStore, run: Path, *callbacks: Callback, **changes) -> Recommender:
     resume = changes.pop("resume", False)
-    return Recommender(**SETTINGS | changes).fit(store, run, resume=resume, watch=watch)
+    return Recommender(**SETTINGS | changes).fit(store, run, resume=resume, callbacks=callbacks)
 
 
 @pytest.fixture(scope="module")
 def whole(store: SequenceStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The uninterrupted run, and how many steps it took."""
     run = tmp_path_factory.mktemp("whole") / "run"
-    watch = Recorder()
-    fit(store, run, watch)
-    (run / "steps").write_text(str(watch.steps))
+    recorder = Recorder()
+    fit(store, run, recorder)
+    (run / "steps").write_text(str(recorder.steps))
     return run
 
 
@@ -54,8 +54,8 @@ class At(Recorder):
         super().__init__()
         self.at, self.act = step, act
 
-    def step(self, loss: float, targets: int) -> None:
-        super().step(loss, targets)
+    def on_batch_end(self, loss: float, targets: int) -> None:
+        super().on_batch_end(loss, targets)
         if self.steps == self.at:
             self.act()
 
@@ -76,9 +76,9 @@ def test_a_crash_at_any_step(
     steps = int((whole / "steps").read_text())
     with pytest.raises(PowerCutError):
         fit(store, tmp_path / "run", At(max(2, int(share * steps)), cut))
-    watch = Recorder()
-    fit(store, tmp_path / "run", watch, resume=True)
-    assert 0 < watch.steps < steps  # it did go on, and not from the start
+    recorder = Recorder()
+    fit(store, tmp_path / "run", recorder, resume=True)
+    assert 0 < recorder.steps < steps  # it did go on, and not from the start
     assert_same_run(tmp_path / "run", whole)
 
 
@@ -88,9 +88,9 @@ def test_a_crash_between_checkpoints_repeats_what_was_lost(
     steps = int((whole / "steps").read_text())
     with pytest.raises(PowerCutError):
         fit(store, tmp_path / "run", At(steps // 2, cut))
-    watch = Recorder()
-    fit(store, tmp_path / "run", watch, resume=True)
-    assert steps // 2 < watch.steps < steps
+    recorder = Recorder()
+    fit(store, tmp_path / "run", recorder, resume=True)
+    assert steps // 2 < recorder.steps < steps
     assert_same_run(tmp_path / "run", whole)
 
 
@@ -98,7 +98,7 @@ def test_a_crash_right_after_the_last_checkpoint_still_gets_its_history(
     store, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(loop, "write_history", lambda *_: cut())
+        patched.setattr(Run, "write_history", lambda *_: cut())
         with pytest.raises(PowerCutError):
             fit(store, tmp_path / "run", epochs=1)
     assert not (tmp_path / "run" / "history.csv").exists()
@@ -112,7 +112,8 @@ def test_ctrl_c_in_the_middle_of_anything(
     where: str, store, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a step, in a validation, between the files: it waits until all agree with each other."""
-    usual, calls = getattr(loop, where), []
+    owner = Run if where == "write_history" else loop
+    usual, calls = getattr(owner, where), []
 
     def interrupted(*args, **options):
         calls.append(where)
@@ -121,7 +122,7 @@ def test_ctrl_c_in_the_middle_of_anything(
         return usual(*args, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(loop, where, interrupted)
+        patched.setattr(owner, where, interrupted)
         stopped = fit(store, tmp_path / "run")
     assert stopped.trained is not None
     assert stopped.trained.interrupted
@@ -146,7 +147,7 @@ def test_ctrl_c_before_the_first_validation_leaves_a_model(store, tmp_path: Path
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_without_a_folder_keeps_the_model_in_memory(store) -> None:
-    stopped = Recommender(**SETTINGS).fit(store, watch=At(1, press_ctrl_c))
+    stopped = Recommender(**SETTINGS).fit(store, callbacks=[At(1, press_ctrl_c)])
     assert stopped.trained is not None
     assert stopped.trained.interrupted
     assert len(stopped.recommend([["i01"]], k=3)) == 3
@@ -158,9 +159,9 @@ def test_a_second_ctrl_c_does_not_wait(store, whole: Path, tmp_path: Path) -> No
         press_ctrl_c()
         press_ctrl_c()
 
-    watch = At(int((whole / "steps").read_text()) - 1, twice)
+    recorder = At(int((whole / "steps").read_text()) - 1, twice)
     with pytest.raises(KeyboardInterrupt):
-        fit(store, tmp_path / "run", watch)
+        fit(store, tmp_path / "run", recorder)
     fit(store, tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", whole)
 
@@ -172,11 +173,11 @@ def test_a_full_disk_halfway_is_one_sentence_and_can_be_resumed(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        watch = At(
+        recorder = At(
             int((whole / "steps").read_text()) // 2, lambda: patched.setattr("os.fsync", full)
         )
         with pytest.raises(InputError, match=r"cannot write .*the disk is full"):
-            fit(store, tmp_path / "run", watch)
+            fit(store, tmp_path / "run", recorder)
     assert not list((tmp_path / "run").glob(".*"))  # no half-written draft stays
     fit(store, tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", whole)
@@ -189,9 +190,9 @@ def test_more_epochs_go_on_from_where_a_finished_run_ended(
     store, whole: Path, tmp_path: Path
 ) -> None:
     fit(store, tmp_path / "run", epochs=2)
-    watch = Recorder()
-    fit(store, tmp_path / "run", watch, epochs=3, resume=True)
-    assert [row["epoch"] for row in watch.rows] == [3]
+    recorder = Recorder()
+    fit(store, tmp_path / "run", recorder, epochs=3, resume=True)
+    assert [row["epoch"] for row in recorder.rows] == [3]
     assert_same_run(tmp_path / "run", whole)
     assert load(tmp_path / "run").config.training.epochs == 3
 
@@ -199,9 +200,9 @@ def test_more_epochs_go_on_from_where_a_finished_run_ended(
 def test_resuming_a_finished_run_changes_nothing(store, whole: Path, tmp_path: Path) -> None:
     fit(store, tmp_path / "run")
     before = digest(tmp_path / "run" / "model.safetensors")
-    watch = Recorder()
-    again = fit(store, tmp_path / "run", watch, resume=True)
-    assert watch.steps == 0
+    recorder = Recorder()
+    again = fit(store, tmp_path / "run", recorder, resume=True)
+    assert recorder.steps == 0
     assert digest(tmp_path / "run" / "model.safetensors") == before
     assert again.recommend([["i01"]]).table.equals(load(whole).recommend([["i01"]]).table)
 
@@ -209,7 +210,7 @@ def test_resuming_a_finished_run_changes_nothing(store, whole: Path, tmp_path: P
 def test_a_better_model_drops_the_figures_of_the_old_one(store, tmp_path: Path) -> None:
     fit(store, tmp_path / "run", epochs=1)
     stale = tmp_path / "run" / "evaluation" / "test-pop100.parquet"
-    stale.parent.mkdir()
+    stale.parent.mkdir(exist_ok=True)
     stale.write_bytes(b"of epoch 1")
     fit(store, tmp_path / "run", resume=True, epochs=3)
     assert not stale.exists()
@@ -247,7 +248,7 @@ def test_a_checkpoint_of_another_model_is_one_sentence(store, tmp_path: Path) ->
     fit(store, tmp_path / "a", epochs=1)
     fit(store, tmp_path / "b", epochs=1, width=8)
     (tmp_path / "b" / CHECKPOINT).replace(tmp_path / "a" / CHECKPOINT)
-    with pytest.raises(InputError, match=r"does not fit this run .*without resume=") as refused:
+    with pytest.raises(InputError, match=r"does not fit this run .*without resume=True") as refused:
         fit(store, tmp_path / "a", resume=True, epochs=2)
     assert "\n" not in str(refused.value)
 

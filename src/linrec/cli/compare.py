@@ -1,4 +1,4 @@
-"""`linrec compare`: is one run better than another, user by user?"""
+"""`linrec compare`: paired tests of two runs on the same users."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def compare(
 ) -> None:
     """Compare two runs on the same users: paired t-test, Wilcoxon, mean difference with interval.
 
-    Both must have been evaluated under the same protocol, on the same dataset and split; what is
-    missing is evaluated now.
+    Both are compared under the same protocol, on the same dataset and split; a run without such an
+    evaluation is evaluated now.
 
     Examples:
 
@@ -34,22 +34,23 @@ def compare(
 
     from rich.console import Console
 
-    from linrec.backbones.saving import RESULTS
-    from linrec.cli.evaluate import evaluate_and_save, result_name
+    from linrec.cli.evaluate import evaluate_and_save
     from linrec.evaluation import compare as compare_ranks
-    from linrec.evaluation import comparison_table, comparison_to_dict, load_ranks
+    from linrec.evaluation import comparison_table, comparison_to_dict
     from linrec.recommender import load
+    from linrec.runs.evaluations import evaluation_name
+    from linrec.runs.run import Run
 
-    name = result_name(split, protocol, seed, hide_seen=not keep_seen)
+    name = evaluation_name(split, protocol, seed, hide_seen=not keep_seen)
     console = Console(quiet=json)
-    found = []
-    for run in (run_a, run_b):
-        saved = run / RESULTS / f"{name}.parquet"
-        if not saved.exists():
+    evaluations = []
+    for run in (Run.open(run_a), Run.open(run_b)):
+        if not run.has_evaluation(name):
             options = {"protocol": protocol, "split": split, "seed": seed}
-            evaluate_and_save(load(run), run, console, hide_seen=not keep_seen, **options)
-        found.append(load_ranks(saved))
-    comparison = compare_ranks(found[0], found[1])
+            recommender = load(run.folder)
+            evaluate_and_save(recommender, run, console, hide_seen=not keep_seen, **options)
+        evaluations.append(run.load_evaluation(name))
+    comparison = compare_ranks(evaluations[0], evaluations[1])
     if json:
         typer.echo(dumps(comparison_to_dict(comparison), indent=2))
     console.print(comparison_table(comparison, (run_a.resolve().name, run_b.resolve().name)))

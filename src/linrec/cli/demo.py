@@ -1,4 +1,4 @@
-"""`linrec demo`: the whole path on embedded data, in under two minutes."""
+"""`linrec demo`: from events to recommendations on generated data, in under two minutes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("linrec-demo"),
-    users: Annotated[int, typer.Option(min=50, help="Members of the made-up film club.")] = 3000,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs at most.")] = 7,
-    seed: Annotated[int, typer.Option(min=0, help="Of the data and the training.")] = 7,
+    users: Annotated[int, typer.Option(min=50, help="Members of the invented film club.")] = 3000,
+    epochs: Annotated[int, typer.Option(min=1, help="Max epochs.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and the training.")] = 7,
 ) -> None:
-    """Prepare, train, evaluate and recommend on embedded data; write a report to open.
+    """Prepare, train, evaluate and recommend on generated data; write a report to open.
 
-    A made-up film club: each member has lasting tastes and follows a series (the long range),
+    An invented film club: each member has lasting tastes and follows a series (the long range),
     and moves from mood to mood film by film (the short range). Neither popularity nor the last
     film suffices; the model must beat both.
 
@@ -36,46 +36,47 @@ def demo(
     from rich.console import Console
 
     from linrec.cli.describe import statistics_table
-    from linrec.cli.evaluate import evaluate_and_save
-    from linrec.cli.report import write_report
     from linrec.data.downloads.demo import demo_events
     from linrec.data.preparing.prepare import prepare
+    from linrec.evaluation import evaluation_table
     from linrec.files.atomic import write_text
     from linrec.recommender import Recommender
-    from linrec.training.watch import ConsoleWatch
+    from linrec.runs.run import Run
+    from linrec.training.callbacks import ConsoleProgress
 
     console = Console()
     events, items = demo_events(users=users, seed=seed)
     for name, table in (("events", events), ("items", as_csv(items))):
         write_text(out / f"{name}.csv", table.write_csv())
-    _say(
+    _print_step(
         console,
         f"1. Prepare: linrec prepare {out}/events.csv --items {out}/items.csv --out {out}/data",
     )
     store = prepare(out / "events.csv", out / "data", items=out / "items.csv", overwrite=True)
     console.print(statistics_table(store))
 
-    said = f"linrec train {out}/data --out {out}/run --recipe small --epochs {epochs} --seed {seed}"
-    _say(console, f"2. Train: {said}")
+    words = f"{out}/data --out {out}/run --recipe small --epochs {epochs} --seed {seed}"
+    _print_step(console, f"2. Train: linrec train {words}")
     recommender = Recommender(recipe="small", epochs=epochs, seed=seed)
-    recommender.fit(store, out / "run", overwrite=True, watch=ConsoleWatch(console))
-    if recommender.trained and recommender.trained.interrupted:
+    recommender.fit(store, out / "run", overwrite=True, callbacks=[ConsoleProgress(console)])
+    evaluation = recommender.test_evaluation
+    if evaluation is None:  # Ctrl-C
         raise typer.Exit(130)
 
-    _say(console, f"3. Evaluate: linrec evaluate {out}/run")
-    evaluation = evaluate_and_save(recommender, out / "run", console)
+    _print_step(console, f"3. Evaluate: linrec evaluate {out}/run")
+    console.print(evaluation_table(evaluation, "run"))
 
     user = store.users.ids[0]
-    _say(console, f"4. Recommend: linrec recommend {out}/run --user {user} -k 10")
+    _print_step(console, f"4. Recommend: linrec recommend {out}/run --user {user} -k 10")
     shown = show_user(recommender, store, user, console)
 
     report = out / "report.html"
-    write_report(report, recommender, evaluation, shown)
-    _say(console, f"Everything is in {report}: open it in a browser.")
+    write_text(report, Run.open(out / "run").report(evaluation, store, shown))
+    _print_step(console, f"Everything is in {report}: open it in a browser.")
 
 
 def as_csv(table: pl.DataFrame) -> pl.DataFrame:
-    """Lists spelled as a CSV can hold them."""
+    """Lists joined by |, because a CSV has no lists."""
     import polars as pl
 
     return table.with_columns(pl.col(pl.List(pl.String)).list.join("|"))
@@ -90,11 +91,11 @@ def show_user(
     row = int(store.users.index_of([user])[0])
     last = store.sequences()[row][-5:]
     history = ", ".join(store.item_table["title"].gather(last - 1))
-    found = recommender.recommend([user], k=10)
+    recommendations = recommender.recommend([user], k=10)
     console.print(f"Last events of {user}: {history}", highlight=False, markup=False)
-    console.print(recommendations_table(found, show_user=False))
-    return {"user": user, "history": history, "rows": found.to_dicts()}
+    console.print(recommendations_table(recommendations, show_user=False))
+    return {"user": user, "history": history, "rows": recommendations.to_dicts()}
 
 
-def _say(console: Console, sentence: str) -> None:
+def _print_step(console: Console, sentence: str) -> None:
     console.print(f"\n{sentence}", style="bold", highlight=False, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Bars, on a terminal."""
+"""Progress bars on a terminal."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-Told = Callable[[int, "int | None"], None]
+ProgressCallback = Callable[[int, "int | None"], None]
 
 
 @contextmanager
-def counting(what: str, console: Console, *columns: ProgressColumn) -> Iterator[Told]:
-    """Yield a function to be told how many of how many are done."""
+def counting(
+    description: str, console: Console, *columns: ProgressColumn
+) -> Iterator[ProgressCallback]:
+    """Yield a function to call with the number done and the total."""
     hidden = console.quiet or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        task = bar.add_task(what)
+        task = bar.add_task(description)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def arriving(what: str, console: Console) -> AbstractContextManager[Told]:
-    """The same over bytes, with their speed."""
+def arriving(description: str, console: Console) -> AbstractContextManager[ProgressCallback]:
+    """The same for bytes of a download, with their speed."""
     name = TextColumn("{task.description}", markup=False)
     speed = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    return counting(what, console, name, BarColumn(), *speed)
+    return counting(description, console, name, BarColumn(), *speed)

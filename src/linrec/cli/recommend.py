@@ -1,4 +1,4 @@
-"""`linrec recommend`: what each user will want next."""
+"""`linrec recommend`: the items that each user will most likely want next."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def recommend(
         Path | None, typer.Option(help="Write .parquet, .csv or .jsonl instead of a table.")
     ] = None,
     keep_seen: Annotated[
-        bool, typer.Option("--keep-seen", help="Also offer what the user has had.")
+        bool, typer.Option("--keep-seen", help="Also recommend seen items.")
     ] = False,
     data: Annotated[
         Path | None, typer.Option(help="The dataset, if it has moved or grown.")
@@ -34,8 +34,8 @@ def recommend(
 ) -> None:
     """Recommend from whole histories, in your own ids, with scores and titles.
 
-    Items the model does not know are skipped and counted. Who has no known item gets the most
-    popular ones, and the output says so.
+    Items the model does not know are skipped and counted. Users without a known item get the most
+    popular ones (cold start), and the output says so.
 
     Examples:
 
@@ -56,21 +56,23 @@ def recommend(
     errors = Console(stderr=True)
     recommender = load(run)
     with counting("recommending", errors) as progress:
-        found = recommender.recommend(who, k, data=data, hide_seen=not keep_seen, progress=progress)
-    for note in found.notes:
+        result = recommender.recommend(
+            who, k, data=data, hide_seen=not keep_seen, progress=progress
+        )
+    for note in result.notes:
         errors.print(note, soft_wrap=True, highlight=False, markup=False)
     if out is None:
-        Console().print(recommendations_table(found, show_user=everyone or users_file is not None))
+        Console().print(recommendations_table(result, show_user=everyone or users_file is not None))
     else:
-        write(found, out)
-        told = f"wrote {len(found):,} recommendations to {out}"
-        errors.print(told, soft_wrap=True, highlight=False, markup=False)
+        write(result, out)
+        message = f"wrote {len(result):,} recommendations to {out}"
+        errors.print(message, soft_wrap=True, highlight=False, markup=False)
 
 
 def _who(user: str | None, history: str | None, users_file: Path | None, everyone: bool) -> Any:
     given = [user is not None, history is not None, users_file is not None, everyone]
     if sum(given) != 1:
-        raise InputError("say for whom: one of --user, --history, --users-file and --all")
+        raise InputError("give exactly one of --user, --history, --users-file and --all")
     if user is not None:
         return [user]
     if history is not None:
@@ -88,7 +90,7 @@ def _read_users(path: Path) -> list[str]:
         raise InputError(f"cannot read {path}: {reason}; give a text file of user ids") from error
     users = [line.strip() for line in lines if line.strip()]
     if not users:
-        raise InputError(f"{path} names no users; write one id a line")
+        raise InputError(f"{path} names no users; write one id per line")
     return users
 
 
@@ -97,25 +99,25 @@ def check_ending(path: Path) -> None:
         raise InputError(f"cannot tell the format of {path}; end it in {', '.join(WRITERS)}")
 
 
-def write(found: Recommendations, path: Path) -> None:
-    """In one step: whoever reads the file meets the old or the new one."""
+def write(result: Recommendations, path: Path) -> None:
+    """In one step, so that a reader never sees half a file."""
     import io
 
     from linrec.files.atomic import write_bytes
 
     content = io.BytesIO()
-    getattr(found.to_polars(), WRITERS[path.suffix])(content)
+    getattr(result.to_polars(), WRITERS[path.suffix])(content)
     write_bytes(path, content.getvalue())
 
 
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
 
 
-def recommendations_table(found: Recommendations, *, show_user: bool) -> Any:
+def recommendations_table(result: Recommendations, *, show_user: bool) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
-    frame = found.to_polars()
+    frame = result.to_polars()
     columns = [name for name in ("user", "rank", "item", "title", "score") if name in frame.columns]
     if not show_user:
         columns.remove("user")
@@ -126,6 +128,6 @@ def recommendations_table(found: Recommendations, *, show_user: bool) -> Any:
 
 
 def _cell(value: object) -> str:
-    if value is None:  # an item the items file lacks
+    if value is None:  # an item without a title
         return ""
     return f"{value:.3f}" if isinstance(value, float) else str(value)

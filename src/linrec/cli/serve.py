@@ -61,10 +61,10 @@ def serve(
         raise InputError(
             f"serving needs the package {error.name}; install it with: pip install linrec[serve]"
         ) from None
-    from linrec.backbones.saving import read_description
+    from linrec.runs.run import Run
     from linrec.serving import Engine, open_store
 
-    read_description(run)  # before a store is made beside what is not a run
+    Run.open(run)  # before a store is made beside a folder that is not a run
     if threads is not None:
         import torch
 

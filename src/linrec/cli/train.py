@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,18 +13,13 @@ from linrec.cli.flags import with_flags
 from linrec.losses.config import CONFIGS as LOSSES
 from linrec.runs.config import TrainingConfig
 
-if TYPE_CHECKING:
-    from linrec.training.watch import Watch
-
 
 @with_flags(Model=BACKBONES, Loss=LOSSES, Training=TrainingConfig)
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset of `linrec prepare`.")],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
     recipe: Annotated[str, typer.Option(help="A shipped recipe or a .toml file.")] = "default",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a run that was cut short.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run there.")] = False,
     **settings: Any,
 ) -> None:
@@ -45,33 +40,22 @@ def train(
     """
     from rich.console import Console
 
-    from linrec.cli.evaluate import evaluate_and_save
-    from linrec.cli.report import write_report
+    from linrec.evaluation import evaluation_table
     from linrec.recommender import Recommender
-    from linrec.training.watch import ConsoleWatch
+    from linrec.training.callbacks import ConsoleProgress
 
     console = Console()
     recommender = Recommender(recipe=recipe, **settings)
-    watch = _with_tensorboard(ConsoleWatch(console), out)
-    recommender.fit(data, out, resume=resume, overwrite=overwrite, watch=watch)
-    trained = recommender.trained
+    shown = ConsoleProgress(console)
+    recommender.fit(data, out, resume=resume, overwrite=overwrite, callbacks=[shown])
+    trained, evaluation = recommender.trained, recommender.test_evaluation
     assert trained is not None
-    if trained.interrupted:
-        watch.say(f"Stopped; the best model so far is in {out}. Continue with --resume.")
+    if evaluation is None:
+        shown.on_message(f"Stopped; the best model so far is in {out}. Continue with --resume.")
         sys.exit(130)
     progress = trained.progress
-    watch.say(
+    shown.on_message(
         f"Best validation NDCG@10 {progress.best:.4f} in epoch {progress.best_epoch} of "
         f"{progress.epoch}; the run is in {out}"
     )
-    evaluation = evaluate_and_save(recommender, out, console)
-    write_report(out / "report.html", recommender, evaluation)
-
-
-def _with_tensorboard(watch: Watch, out: Path) -> Watch:
-    from linrec.training.watch import TensorBoardWatch, Watches
-
-    try:
-        return Watches(watch, TensorBoardWatch(out / "tensorboard"))
-    except ImportError:  # an extra; the CSV history and the plot are always there
-        return watch
+    console.print(evaluation_table(evaluation, out.resolve().name))

@@ -1,7 +1,7 @@
-"""From scores to figures: one rank a user, then metrics, floors, intervals and paired tests."""
+"""From scores to figures: one rank per user, then metrics, baselines, intervals, paired tests."""
 
+from linrec.evaluation.baselines import BASELINES, transition_counts
 from linrec.evaluation.comparison import Comparison, UserRanks, compare, comparison_to_dict
-from linrec.evaluation.floors import FLOORS, transition_counts
 from linrec.evaluation.metrics import (
     METRICS,
     coverage,
@@ -15,15 +15,14 @@ from linrec.evaluation.metrics import (
     recall,
 )
 from linrec.evaluation.negatives import PROTOCOLS, Protocol, draw_negatives, load_or_draw
-from linrec.evaluation.ranks import Progress, Ranking, RankOptions, Scorer, rank_targets
+from linrec.evaluation.ranks import ProgressCallback, Ranking, RankOptions, Scorer, rank_targets
 from linrec.evaluation.report import Evaluation, EvaluationOptions, evaluate
 from linrec.evaluation.resampling import Interval, bootstrap
-from linrec.evaluation.saved import load_ranks, save_ranks
 from linrec.evaluation.significance import PairedTest, paired
 from linrec.evaluation.tables import comparison_table, evaluation_table, metric_label
 
 __all__ = [
-    "FLOORS",
+    "BASELINES",
     "METRICS",
     "PROTOCOLS",
     "Comparison",
@@ -31,7 +30,7 @@ __all__ = [
     "EvaluationOptions",
     "Interval",
     "PairedTest",
-    "Progress",
+    "ProgressCallback",
     "Protocol",
     "RankOptions",
     "Ranking",
@@ -47,7 +46,6 @@ __all__ = [
     "evaluation_table",
     "intervals",
     "load_or_draw",
-    "load_ranks",
     "mean_popularity",
     "means",
     "metric_label",
@@ -58,6 +56,5 @@ __all__ = [
     "per_user",
     "rank_targets",
     "recall",
-    "save_ranks",
     "transition_counts",
 ]

@@ -15,7 +15,7 @@ from linrec.evaluation.significance import PairedTest, paired
 from linrec.types import InputError
 
 UserRanks = tuple[Evaluation, pl.DataFrame]
-"""What `evaluate` and `load_ranks` return."""
+"""What `evaluate` and `Run.load_evaluation` return."""
 
 Comparison = dict[str, PairedTest]
 """Metric -> its paired test."""
@@ -23,7 +23,7 @@ Comparison = dict[str, PairedTest]
 
 def compare(a: UserRanks, b: UserRanks, metrics: Sequence[str] = ()) -> Comparison:
     """Test whether b differs from a; without names, in every metric at the cuts both have."""
-    _check_alike(a[0], b[0])
+    _check_comparable(a[0], b[0])
     both = _align(a[1], b[1])
     cuts = sorted(set(a[0].ks) & set(b[0].ks))
     rank_a, rank_b = both["rank"].to_numpy(), both["rank_b"].to_numpy()
@@ -34,7 +34,7 @@ def compare(a: UserRanks, b: UserRanks, metrics: Sequence[str] = ()) -> Comparis
 
 
 def comparison_to_dict(comparison: Comparison) -> dict[str, dict[str, Any]]:
-    """For JSON, which has no word for infinity: a t without spread becomes null."""
+    """For JSON, which has no infinity: a t statistic without spread becomes null."""
     plain = {metric: asdict(test) for metric, test in comparison.items()}
     for values in plain.values():
         if not math.isfinite(values["t_statistic"]):
@@ -42,25 +42,25 @@ def comparison_to_dict(comparison: Comparison) -> dict[str, dict[str, Any]]:
     return plain
 
 
-def _check_alike(a: Evaluation, b: Evaluation) -> None:
-    facts = {
+def _check_comparable(a: Evaluation, b: Evaluation) -> None:
+    conditions = {
         "dataset": (a.fingerprint, b.fingerprint),
         "split": (a.split, b.split),
         "protocol": (a.protocol, b.protocol),
         "hiding of seen items": (a.hide_seen, b.hide_seen),
     }
     if a.protocol != "full":  # a full ranking draws nothing
-        facts["seed of the negatives"] = (a.seed, b.seed)
-    for fact, (of_a, of_b) in facts.items():
+        conditions["seed of the negatives"] = (a.seed, b.seed)
+    for condition, (of_a, of_b) in conditions.items():
         if of_a != of_b:
             raise InputError(
-                f"the two evaluations differ in their {fact} ({of_a} against {of_b}), so their "
-                "users cannot be compared; evaluate both alike with `linrec evaluate`"
+                f"the two evaluations differ in their {condition} ({of_a} against {of_b}), so "
+                "their users cannot be compared; evaluate both alike with `linrec evaluate`"
             )
 
 
 def _align(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
-    """Put the ranks of b beside those of a, user by user, whatever their order."""
+    """Join the ranks of both on the users, whatever their order."""
     if a["user"].dtype != b["user"].dtype:
         raise InputError(f"the user ids differ in type: {a['user'].dtype}, {b['user'].dtype}")
     both = a.join(

@@ -1,7 +1,7 @@
-"""Metrics, all read off ranks (0 = best), and what the recommended lists look like.
+"""Metrics of ranks (0 = best), and statistics of the recommended lists.
 
-With one relevant item a user, Recall@k is the hit rate, the ideal DCG is 1, and MRR@k is the
-reciprocal of the place where it stands in the first k.
+With one relevant item per user, Recall@k is the hit rate, the ideal DCG is 1, and MRR@k is the
+reciprocal of the item's position in the first k, counted from 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _reciprocal(ranks: IntArray) -> NDArray[np.float64]:
     return np.asarray(1.0 / (ranks + 1.0), dtype=np.float64)
 
 
-METRICS: dict[str, Gain] = {  # what a rank earns when it is within the cut
+METRICS: dict[str, Gain] = {  # the gain of a rank below the cut-off k
     "recall": lambda ranks: np.ones(len(ranks)),
     "ndcg": _discount,
     "mrr": _reciprocal,
@@ -39,35 +39,35 @@ def recall(ranks: IntArray, k: int) -> NDArray[np.float64]:
 
 
 def ndcg(ranks: IntArray, k: int) -> NDArray[np.float64]:
-    """1 / log2(place + 1) where the target is among the first k, for each user."""
+    """1 / log2(rank + 2) where the target is among the first k, for each user."""
     return per_user(f"ndcg@{k}", ranks)
 
 
 def mrr(ranks: IntArray, k: int | None = None) -> NDArray[np.float64]:
-    """1 / place where the target is among the first k (None: anywhere), for each user."""
+    """1 / (rank + 1) where the target is among the first k (None: anywhere), for each user."""
     return per_user("mrr" if k is None else f"mrr@{k}", ranks)
 
 
 def per_user(name: str, ranks: IntArray) -> NDArray[np.float64]:
-    """The metric called `name` ("ndcg@10", "mrr", ...) of each user."""
+    """The metric named `name` ("ndcg@10", "mrr", ...) of each user."""
     gain, k = parse(name)
-    earned = gain(ranks)
-    return earned if k is None else np.where(ranks < k, earned, 0.0)
+    gains = gain(ranks)
+    return gains if k is None else np.where(ranks < k, gains, 0.0)
 
 
 def parse(name: str) -> tuple[Gain, int | None]:
-    """A metric's gain and its cut; only MRR makes sense without one."""
+    """The gain of a metric and its cut-off k; only MRR may go without one."""
     family, at, cut = name.partition("@")
     if family in METRICS and cut.isdecimal() and int(cut) > 0:
         return METRICS[family], int(cut)
     if family == "mrr" and not at:
         return METRICS[family], None
     choices = ", ".join(f"{metric}@10" for metric in METRICS)
-    raise InputError(f"unknown metric {name!r}; choose from {choices} (any cut), or mrr")
+    raise InputError(f"unknown metric {name!r}; choose from {choices} (any k), or mrr")
 
 
 def metric_names(ks: Iterable[int]) -> list[str]:
-    """Every metric of ranks at every cut, then MRR uncut."""
+    """Every metric at every k, then MRR without a cut-off."""
     cuts = list(ks)
     return [f"{family}@{k}" for family in METRICS for k in cuts] + ["mrr"]
 
@@ -82,12 +82,12 @@ def intervals(ranks: IntArray, ks: Iterable[int], seed: int = 0) -> dict[str, In
 
 
 def coverage(recommended: IntArray) -> float:
-    """The share of the catalogue that was listed for anybody.  recommended: [n_items + 1]."""
+    """The share of the catalogue in anyone's list.  recommended: counts, [n_items + 1]."""
     return float(np.count_nonzero(recommended[1:]) / max(len(recommended) - 1, 1))
 
 
 def mean_popularity(recommended: IntArray, popularity: IntArray) -> float:
-    """How many training events the average listed item has."""
+    """The mean number of training events of a recommended item."""
     listed = int(recommended.sum())
     return float(recommended @ popularity / listed) if listed else 0.0
 

@@ -1,4 +1,4 @@
-"""The candidates of the sampled protocols: drawn once, the same for every model.
+"""The candidates of the sampled protocols: drawn once and the same for every model.
 
 `pop100`: 100 draws with replacement, proportional to an item's count over all events but each
 user's first; a draw that equals the target is drawn again, and nothing else is excluded. `uni100`:
@@ -26,7 +26,7 @@ Protocol = Literal["full", "pop100", "uni100"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 DRAWS = 100
-_USERS_AT_A_TIME = 65_536
+_CHUNK_USERS = 65_536
 
 
 def check_protocol(name: str) -> Protocol:
@@ -36,7 +36,7 @@ def check_protocol(name: str) -> Protocol:
 
 
 def item_weights(store: SequenceStore, protocol: Protocol) -> IntArray:
-    """How often each item is to be drawn, relative to the others, [n_items + 1]."""
+    """The sampling weight of each item, [n_items + 1]."""
     if protocol == "uni100":
         weights = np.ones(store.n_items + 1, np.int64)
         weights[PAD] = 0
@@ -58,8 +58,8 @@ def draw_negatives(
     ends = np.cumsum(item_weights(store, protocol))
     rng = np.random.default_rng(_entropy(store.fingerprint, part, protocol, seed))
     drawn = np.empty((len(holdout), DRAWS), np.int32)
-    for start in range(0, store.n_users, _USERS_AT_A_TIME):
-        stop = min(start + _USERS_AT_A_TIME, store.n_users)
+    for start in range(0, store.n_users, _CHUNK_USERS):
+        stop = min(start + _CHUNK_USERS, store.n_users)
         chance = rng.random((stop - start, DRAWS))
         rows = np.flatnonzero((holdout.users >= start) & (holdout.users < stop))
         drawn[rows] = _pick(ends, chance[holdout.users[rows] - start], holdout.targets[rows])
@@ -69,28 +69,28 @@ def draw_negatives(
 def load_or_draw(
     store: SequenceStore, holdout: Holdout, protocol: Protocol, *, part: Part, seed: int
 ) -> NDArray[np.int32]:
-    """The candidates saved beside the dataset, or drawn and saved there if they can be."""
+    """The candidates saved beside the dataset; drawn, and saved if possible, if there are none."""
     whole = np.count_nonzero(np.diff(store.offsets) >= EVENTS_TO_SPLIT) == len(holdout)
     if store.path is None or not whole:
         return draw_negatives(store, holdout, protocol, part=part, seed=seed)
-    place = store.path / "negatives" / f"{protocol}-{part}-seed{seed}.npy"
-    saved = _load(place, holdout, store.n_items)
+    path = store.path / "negatives" / f"{protocol}-{part}-seed{seed}.npy"
+    saved = _load(path, holdout, store.n_items)
     if saved is not None:
         return saved
     drawn = draw_negatives(store, holdout, protocol, part=part, seed=seed)
     content = io.BytesIO()
     np.save(content, drawn, allow_pickle=False)
-    # a dataset one may only read can still be evaluated on: the same draw is made again
+    # a read-only dataset can still be evaluated: the draw is repeatable
     with contextlib.suppress(InputError):
-        write_bytes(place, content.getvalue())
+        write_bytes(path, content.getvalue())
     return drawn
 
 
 def _pick(ends: IntArray, chance: NDArray[np.float64], targets: IntArray) -> NDArray[np.int32]:
-    """The item in whose stretch of the cumulated weights each number in [0, 1) falls.
+    """The item in whose range of the cumulative weights each number in [0, 1) falls.
 
-    Drawing again whatever equals the target is the same as drawing from the weights without the
-    target's: its stretch is stepped over, and one number suffices for each draw.
+    Redrawing the target is the same as drawing without its weight: its range is skipped, and each
+    draw needs only one number.
     """
     before, upto = ends[targets - 1][:, None], ends[targets][:, None]
     others = ends[-1] - (upto - before)
@@ -107,10 +107,10 @@ def _entropy(fingerprint: str, part: Part, protocol: Protocol, seed: int) -> int
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
 
 
-def _load(place: Path, holdout: Holdout, n_items: int) -> NDArray[np.int32] | None:
-    """A saved draw, if it is there, whole, and can be this holdout's."""
+def _load(path: Path, holdout: Holdout, n_items: int) -> NDArray[np.int32] | None:
+    """A saved draw, or None if it is missing, damaged, or of another holdout."""
     try:
-        saved: NDArray[np.int32] = np.load(place, allow_pickle=False)
+        saved: NDArray[np.int32] = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
     if not isinstance(saved, np.ndarray) or saved.dtype != np.int32:

@@ -1,4 +1,4 @@
-"""One integer a user: where the item that really came next stands in the model's ranking."""
+"""One integer per user: the rank of the held-out item in the model's ranking."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from linrec.types import PAD
 Scorer = Callable[[Sequences], Tensor]
 """Histories of B users -> their scores of all items, [B, n_items + 1]."""
 
-Progress = Callable[[int, int], None]
-"""Told how many users of how many are ranked."""
+ProgressCallback = Callable[[int, int], None]
+"""Called with the number of users ranked so far and the number of all users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankOptions:
-    """How to rank, and how much to hold in memory at a time."""
+    """How to rank, and how much memory a batch may take."""
 
     part: Part = "test"  # names the drawn negatives
     seed: int = 0  # draws the negatives
     hide_seen: bool = True  # full ranking only; sampled protocols never hide
     ks: tuple[int, ...] = ()  # lengths of the lists whose items are counted (full ranking only)
-    max_scores: int = 16_000_000  # users x items at a time: 64 MB in float32
-    max_tokens: int = 16_384  # users x longest history at a time
-    reads: int | None = None  # events of a history the scorer reads, if it does not read all
-    progress: Progress | None = None
+    max_scores: int = 16_000_000  # users x items per batch: 64 MB in float32
+    max_tokens: int = 16_384  # users x longest history per batch
+    reads: int | None = None  # newest events of a history that the scorer reads; None: all
+    progress: ProgressCallback | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """What one pass over the users yields, in the order of the holdout."""
+    """The result of one pass over the users, in the order of the holdout."""
 
     ranks: IntArray  # [users], 0 = best
     seen: NDArray[np.bool_]  # [users], whether the target was in the history already
@@ -55,7 +55,7 @@ def rank_targets(
     protocol: Protocol = "full",
     options: RankOptions | None = None,
 ) -> Ranking:
-    """Rank each user's held-out item, batch by batch, never all users x items at once."""
+    """Rank the held-out item of each user, batch by batch, never all users x items at once."""
     check_protocol(protocol)
     options = options or RankOptions()
     full = protocol == "full"
@@ -83,16 +83,16 @@ def rank_targets(
 
 
 def batches(lengths: IntArray, n_items: int, options: RankOptions) -> Iterator[IntArray]:
-    """Rows of similar length, as many at a time as the bounds allow, but at least one.
+    """Rows of similar length, as many per batch as the limits allow, but at least one.
 
-    The longest come first: if memory does not suffice, that shows at once.
+    The longest come first, so that too little memory shows at once.
     """
     read = np.maximum(lengths if options.reads is None else np.minimum(lengths, options.reads), 1)
     order = np.argsort(-read, kind="stable").astype(np.int64)
-    most = max(1, options.max_scores // (n_items + 1))
+    max_rows = max(1, options.max_scores // (n_items + 1))
     start = 0
     while start < len(order):
-        count = min(most, max(1, options.max_tokens // int(read[order[start]])))
+        count = min(max_rows, max(1, options.max_tokens // int(read[order[start]])))
         yield order[start : start + count]
         start += count
 
@@ -108,11 +108,11 @@ def _scored(scorer: Scorer, histories: Sequences, n_items: int) -> Tensor:
 
 
 def _ranks(scores: Tensor, targets: IntArray, negatives: NDArray[np.int32] | None) -> IntArray:
-    wanted = torch.from_numpy(targets).to(scores.device)
+    target = torch.from_numpy(targets).to(scores.device)
     if negatives is None:
-        ranks = rank_of_target(scores, wanted)
+        ranks = rank_of_target(scores, target)
     else:
-        ranks = rank_among(scores, wanted, torch.from_numpy(negatives).to(scores.device))
+        ranks = rank_among(scores, target, torch.from_numpy(negatives).to(scores.device))
     return np.asarray(ranks.cpu().numpy(), dtype=np.int64)
 
 
@@ -123,4 +123,4 @@ def _count(recommended: dict[int, IntArray], scores: Tensor) -> None:
     lists = top_k(scores, max(recommended))[0].cpu().numpy()
     for k in recommended:
         recommended[k] += np.bincount(lists[:, :k].ravel(), minlength=scores.shape[1])
-        recommended[k][PAD] = 0  # the place of an item that was not there
+        recommended[k][PAD] = 0  # fills up lists with too few items

@@ -1,21 +1,21 @@
-"""An evaluation: every figure beside its floors, together with the protocol it was taken under."""
+"""An evaluation: every figure beside its baselines, with the protocol it was measured under."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import polars as pl
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import AliasChoices, ConfigDict, Field, TypeAdapter, ValidationError
 
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import Holdout, Part, Split
 from linrec.data.dataset.store import SequenceStore
-from linrec.evaluation.floors import FLOORS
+from linrec.evaluation.baselines import BASELINES
 from linrec.evaluation.metrics import intervals, list_figures, means
 from linrec.evaluation.negatives import Protocol, check_protocol
-from linrec.evaluation.ranks import Progress, Ranking, RankOptions, Scorer, rank_targets
+from linrec.evaluation.ranks import ProgressCallback, Ranking, RankOptions, Scorer, rank_targets
 from linrec.evaluation.resampling import Interval
 from linrec.types import InputError
 from linrec.validation import explain
@@ -30,9 +30,9 @@ class EvaluationOptions:
     ks: tuple[int, ...] = (5, 10, 20)
     hide_seen: bool = True  # full ranking only; sampled protocols never hide
     seed: int = 0  # draws the negatives and the bootstrap
-    floors: bool = True
-    reads: int | None = None  # events of a history the scorer reads, if it does not read all
-    progress: Progress | None = None
+    baselines: bool = True
+    reads: int | None = None  # newest events of a history that the scorer reads; None: all
+    progress: ProgressCallback | None = None
 
     def __post_init__(self) -> None:
         check_protocol(self.protocol)
@@ -47,7 +47,7 @@ class EvaluationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Figures, and everything that must be said with them."""
+    """Figures, with all that is needed to compare or repeat them."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -61,7 +61,9 @@ class Evaluation:
     n_users: int
     n_targets_seen_before: int  # users whose target was in their history already
     metrics: dict[str, Interval]
-    floors: dict[str, dict[str, float]] = field(default_factory=dict)  # floor -> metric -> mean
+    baselines: Annotated[  # baseline -> metric -> mean; early versions wrote "floors"
+        dict[str, dict[str, float]], Field(validation_alias=AliasChoices("baselines", "floors"))
+    ] = field(default_factory=dict)
 
     def __getitem__(self, metric: str) -> float:
         """The mean of a metric: `evaluation["ndcg@10"]`."""
@@ -71,7 +73,7 @@ class Evaluation:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the figures should know."""
+        """Remarks that a reader of the figures needs."""
         notes = []
         if self.hide_seen and self.n_targets_seen_before:
             share = self.n_targets_seen_before / self.n_users
@@ -110,10 +112,10 @@ _EVALUATION = TypeAdapter(Evaluation)
 def evaluate(
     scorer: Scorer, store: SequenceStore, split: Split, options: EvaluationOptions | None = None
 ) -> tuple[Evaluation, pl.DataFrame]:
-    """Rank every user's held-out item; return the figures and the users they come from.
+    """Rank the held-out item of every user; return the figures and the rank of each user.
 
-    The frame has one row a user: user and target in the caller's own ids, history_length, and rank
-    (0 = best).
+    The frame has one row per user: user and target in the caller's own ids, history_length, and
+    rank (0 = best).
     """
     options = options or EvaluationOptions()
     holdout = split.part(options.split)
@@ -132,13 +134,13 @@ def evaluate(
         n_targets_seen_before=int(np.count_nonzero(ranking.seen)),
         metrics=intervals(ranking.ranks, options.ks, options.seed)
         | {name: Interval(value) for name, value in listed.items()},
-        floors=_floors(store, split, options, popularity) if options.floors else {},
+        baselines=_baselines(store, split, options, popularity) if options.baselines else {},
     )
     return evaluation, user_ranks(store, holdout, ranking)
 
 
 def user_ranks(store: SequenceStore, holdout: Holdout, ranking: Ranking) -> pl.DataFrame:
-    """One row a user, in the caller's own ids."""
+    """One row per user, in the caller's own ids."""
     return pl.DataFrame(
         {
             "user": store.users.ids_of(holdout.users),
@@ -149,18 +151,18 @@ def user_ranks(store: SequenceStore, holdout: Holdout, ranking: Ranking) -> pl.D
     )
 
 
-def _floors(
+def _baselines(
     store: SequenceStore, split: Split, options: EvaluationOptions, popularity: IntArray
 ) -> dict[str, dict[str, float]]:
-    """The same figures for every floor, on the same users and candidates."""
-    # floors read one event and score in float64, twice as wide as a model
-    bounds = replace(_rank_options(options), reads=1, max_scores=8_000_000, progress=None)
+    """The same figures for every baseline, on the same users and candidates."""
+    # baselines read one event and score in float64, twice as wide as a model
+    limits = replace(_rank_options(options), reads=1, max_scores=8_000_000, progress=None)
     figures = {}
-    for name, floor in FLOORS.items():
-        scorer = floor(split.train, store.n_items)
-        found = rank_targets(scorer, store, split.part(options.split), options.protocol, bounds)
-        listed = list_figures(found.recommended, popularity)
-        figures[name] = means(found.ranks, options.ks) | listed
+    for name, baseline in BASELINES.items():
+        scorer = baseline(split.train, store.n_items)
+        ranking = rank_targets(scorer, store, split.part(options.split), options.protocol, limits)
+        listed = list_figures(ranking.recommended, popularity)
+        figures[name] = means(ranking.ranks, options.ks) | listed
     return figures
 
 

@@ -1,4 +1,4 @@
-"""How far a mean over users could have come out differently with other users."""
+"""Bootstrap intervals: how much a mean over users would vary with other users."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Interval:
 def bootstrap(values: NDArray[np.float64], seed: int = 0) -> Interval:
     """The mean of `values` with its percentile bootstrap interval.
 
-    Drawing users anew is drawing how many have each value, so a resample costs as many numbers as
-    there are distinct values, not users. Values closer than 1/4096 of their range share a bin (and
-    its mean); every metric cut at k has its few values apart.
+    Resampling users is drawing how many have each value, so a resample needs one number per
+    distinct value, not per user. Values closer than 1/4096 of their range share a bin (and its
+    mean); a metric with a cut-off k has few values, each in a bin of its own.
     """
     counts, centres = _histogram(values)
     rng = np.random.default_rng(seed)
@@ -37,7 +37,7 @@ def bootstrap(values: NDArray[np.float64], seed: int = 0) -> Interval:
 
 
 def _histogram(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """How many values each occupied bin holds, and their mean."""
+    """The number of values in each occupied bin, and their mean."""
     if not len(values):
         raise ValueError("there are no users, so there is no mean")
     least, width = values.min(), float(np.ptp(values)) or 1.0

@@ -12,9 +12,9 @@ from linrec.scoring import item_scores
 
 
 def model_scorer(model: Backbone) -> Scorer:
-    """Puts the model into evaluation mode: with dropout on, equal histories would score apart."""
+    """Score with the model in evaluation mode: dropout would give equal histories other scores."""
     model.eval()
-    with torch.no_grad():  # once: some backbones make them anew from their weights
+    with torch.no_grad():  # once: some backbones compute them from their weights
         vectors, bias = model.item_vectors(), model.item_bias()
 
     def score(histories: Sequences) -> Tensor:

@@ -28,7 +28,7 @@ class PairedTest:
 
 
 def paired(a: FloatArray, b: FloatArray, seed: int = 0) -> PairedTest:
-    """Compare a metric of the same users, user by user, under two models."""
+    """Compare a metric of the same users under two models."""
     if a.shape != b.shape or a.ndim != 1:
         raise InputError(f"paired metrics need the same users: {a.shape} against {b.shape}")
     if len(a) < 2:
@@ -46,7 +46,7 @@ def paired(a: FloatArray, b: FloatArray, seed: int = 0) -> PairedTest:
 
 def _t_test(difference: FloatArray) -> tuple[float, float]:
     """Student's paired t and its two-sided p."""
-    from scipy import stats  # half a second that only a comparison should pay
+    from scipy import stats  # a slow import that only comparisons need
 
     if not np.ptp(difference):  # no spread: t is 0/0, or infinite
         constant = float(difference[0])
@@ -56,7 +56,7 @@ def _t_test(difference: FloatArray) -> tuple[float, float]:
 
 
 def _wilcoxon(difference: FloatArray) -> tuple[float, float]:
-    """Wilcoxon's signed-rank statistic and its two-sided p; equal users say nothing."""
+    """Wilcoxon's signed-rank statistic and its two-sided p; zero differences are left out."""
     from scipy import stats
 
     if not difference.any():

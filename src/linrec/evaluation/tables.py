@@ -20,17 +20,17 @@ _LABELS = {
 
 
 def evaluation_table(evaluation: Evaluation, name: str = "model") -> Table:
-    """The model and its floors side by side; the best mean of each row stands out."""
+    """The model and its baselines side by side; the best mean of each row is bold."""
     table = Table(title=protocol_title(evaluation), caption="\n".join(evaluation.notes) or None)
     table.add_column("metric")
     table.add_column(escape(name), justify="right")
     table.add_column("95 % interval", justify="right", style="dim", no_wrap=True)
-    for floor in evaluation.floors:
-        table.add_column(floor, justify="right")
+    for baseline in evaluation.baselines:
+        table.add_column(baseline, justify="right")
     for metric, value in evaluation.metrics.items():
-        floors = [figures[metric] for figures in evaluation.floors.values()]
-        cells = [figure(metric, mean) for mean in (value.mean, *floors)]
-        best = best_of(metric, [value.mean, *floors])
+        baselines = [figures[metric] for figures in evaluation.baselines.values()]
+        cells = [figure(metric, mean) for mean in (value.mean, *baselines)]
+        best = best_of(metric, [value.mean, *baselines])
         if best is not None:
             cells[best] = f"[bold]{cells[best]}[/]"
         table.add_row(metric_label(metric), cells[0], interval(value), *cells[1:])
@@ -38,7 +38,7 @@ def evaluation_table(evaluation: Evaluation, name: str = "model") -> Table:
 
 
 def comparison_table(comparison: Comparison, names: tuple[str, str] = ("A", "B")) -> Table:
-    """Both means, their difference, and what two paired tests say of it."""
+    """Both means, their difference, and the p-values of two paired tests."""
     names = (escape(names[0]), escape(names[1]))
     n_users = next(iter(comparison.values())).n_users if comparison else 0
     table = Table(
@@ -69,7 +69,7 @@ def metric_label(metric: str) -> str:
 
 
 def protocol_title(evaluation: Evaluation) -> str:
-    """What must be said with every figure."""
+    """The protocol that the figures were measured under, in words."""
     ranking = {
         "full": "full ranking",
         "pop100": "against 100 popular items",
@@ -83,12 +83,12 @@ def protocol_title(evaluation: Evaluation) -> str:
 
 
 def _higher_is_better(metric: str) -> bool:
-    """Popularity describes a list; more of it is neither better nor worse."""
+    """A list of more popular items is neither better nor worse."""
     return not metric.startswith("popularity")
 
 
 def best_of(metric: str, values: list[float]) -> int | None:
-    """Which of the values is the best, where one can be."""
+    """The index of the best value; None for metrics without a better direction."""
     if not _higher_is_better(metric):
         return None
     return max(range(len(values)), key=values.__getitem__)
@@ -99,7 +99,7 @@ def figure(metric: str, value: float) -> str:
 
 
 def interval(value: Interval, sign: str = "") -> str:
-    """Empty where none was measured."""
+    """The bounds of an interval; empty if it has none."""
     if value.low is None or value.high is None:
         return ""
     return f"{value.low:{sign}.4f} to {value.high:{sign}.4f}"

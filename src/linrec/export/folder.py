@@ -9,15 +9,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from linrec.backbones import Backbone
-from linrec.backbones.saving import Catalogue, read_description, read_model
 from linrec.backbones.state import tensors_of
 from linrec.export.check import SHAPES, TOLERANCE, check_scorer, check_step, open_session
 from linrec.export.graphs import HistoryScorer, Step, bake_features
 from linrec.export.tracing import check_installed, trace_scorer, trace_step
 from linrec.files.atomic import check_free, write_folder
+from linrec.runs.catalogue import Catalogue
+from linrec.runs.run import Run
 from linrec.types import PAD, InputError, argument
 
 MODEL, STEP, ITEMS, DESCRIPTION = "model.onnx", "step.onnx", "items.json", "export.json"
@@ -35,15 +34,18 @@ def export_onnx(
     """Write the model of a run as ONNX, once it has given torch's scores in onnxruntime."""
     check_installed()
     check_free(out, overwrite=overwrite, marker=DESCRIPTION)
-    description, catalogue = read_description(run)
+    opened = Run.open(run)
+    catalogue = opened.catalogue
     if top_k is not None and not 1 <= top_k <= len(catalogue):
         raise InputError(
             f"{argument('top_k', top_k)} must be from 1 to {len(catalogue)}, the number of items"
         )
-    model = read_model(run, description, catalogue)
+    model = opened.load_model()
     graph = bake_features(deepcopy(model))
     with write_folder(out, overwrite, marker=DESCRIPTION) as draft:
-        trace_scorer(HistoryScorer(graph, _popularity(catalogue), top_k).eval(), draft / MODEL)
+        trace_scorer(
+            HistoryScorer(graph, catalogue.cold_start_scores(), top_k).eval(), draft / MODEL
+        )
         differences = {MODEL: check_scorer(draft / MODEL, model)}
         why_no_step = model.why_no_state()
         if why_no_step is None:
@@ -53,11 +55,6 @@ def export_onnx(
         _write_json(draft / ITEMS, _items(catalogue))
         _write_json(draft / DESCRIPTION, _description(draft, model, exported))
     return exported
-
-
-def _popularity(catalogue: Catalogue) -> torch.Tensor:
-    counts = torch.from_numpy(catalogue.table["events"].to_numpy().astype("float32"))
-    return torch.cat([torch.tensor([-torch.inf]), counts])
 
 
 def _items(catalogue: Catalogue) -> dict[str, list[Any]]:

@@ -1,1 +1,1 @@
-"""A run: its settings, and the folder that holds all that a training leaves."""
+"""A run: its settings, and the folder that holds everything a training leaves."""

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrec.backbones.saving import CONFIG, ITEMS, WEIGHTS, read_description, read_model
 from linrec.data.dataset.sequences import Sequences
 from linrec.files.guard import reading
+from linrec.runs.run import Run
 from linrec.serving.ann import AnnIndex
 from linrec.serving.snapshot import FINGERPRINT, Indices, Snapshot, StateCodec, pack, unpack
 from linrec.types import PAD
@@ -30,16 +30,16 @@ class ServedModel:
         """ann_from: items from which on they are searched approximately."""
         self.run = Path(run)
         self.fingerprint = fingerprint_of(self.run)
-        self.description, catalogue = read_description(self.run)
-        self._model = read_model(self.run, self.description, catalogue).requires_grad_(False)
+        opened = Run.open(self.run)
+        self.description, catalogue = opened.description, opened.catalogue
+        self._model = opened.load_model().requires_grad_(False)
         table = catalogue.table
         self.ids: list[str] = [str(item) for item in table["item"]]
         self.titles: list[str | None] = (
             table["title"].to_list() if "title" in table.columns else [None] * len(self.ids)
         )
         self._index = {item: place for place, item in enumerate(self.ids, start=1)}
-        counts = table["events"].to_numpy()
-        self.popularity = torch.from_numpy(np.concatenate([[-np.inf], counts])).float()
+        self.popularity = catalogue.cold_start_scores()
         with torch.inference_mode():  # once: some backbones make them anew from their weights
             self.vectors = self._model.item_vectors().float().contiguous()
             bias = self._model.item_bias()
@@ -155,8 +155,7 @@ class ServedModel:
 def fingerprint_of(run: Path) -> bytes:
     """Of everything that decides what a state means and how an item scores."""
     digest = blake2b(SNAPSHOT_FORMAT, digest_size=FINGERPRINT)
-    for name in (CONFIG, ITEMS, WEIGHTS):
-        path = run / name
+    for path in Run.model_files(run):
         if path.is_file():  # what is missing is told by whoever reads it
             with reading(str(path)):
                 digest.update(blake2b(path.read_bytes()).digest())

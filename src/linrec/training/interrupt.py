@@ -1,4 +1,4 @@
-"""Ctrl-C, heard only where nothing is half done."""
+"""Ctrl-C, delayed to moments when no step or file is half done."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from types import FrameType, TracebackType
 from typing import Any
 
 
-class CtrlC:
-    """While it is entered, Ctrl-C waits for `heed`; a second one does not wait.
+class DelayedInterrupt:
+    """Inside this context Ctrl-C waits for the next `check`; a second Ctrl-C does not wait.
 
-    An exception between an optimizer's step and the count of it would leave a checkpoint that
-    disagrees with itself, and a resumed run would not be the uninterrupted one.
+    An exception between an optimizer's step and its counter would leave an inconsistent
+    checkpoint, and a resumed run would differ from the uninterrupted one.
     """
 
     def __init__(self) -> None:
-        self.heard = self.hurried = False
-        self._before: Any = None
+        self.pressed = self.pressed_twice = False
+        self._previous: Any = None
 
-    def heed(self) -> None:
-        """Stop here if somebody asked for it."""
-        if self.heard:
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if Ctrl-C was pressed."""
+        if self.pressed:
             raise KeyboardInterrupt
 
-    def __enter__(self) -> CtrlC:
-        self.heard = self.hurried = False
-        # only the main thread may listen, and only if nobody has chosen to ignore Ctrl-C
+    def __enter__(self) -> DelayedInterrupt:
+        self.pressed = self.pressed_twice = False
+        # only the main thread may set handlers; a handler that ignores Ctrl-C stays
         if (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         ):
-            self._before = signal.signal(signal.SIGINT, self._hear)
+            self._previous = signal.signal(signal.SIGINT, self._on_signal)
         return self
 
     def __exit__(
@@ -40,12 +40,12 @@ class CtrlC:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            self._before = None
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+            self._previous = None
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.heard:
-            self.hurried = True  # whatever is half done stays so; the last checkpoint is whole
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.pressed:
+            self.pressed_twice = True  # the last checkpoint on disk is still consistent
             signal.default_int_handler(number, frame)
-        self.heard = True
+        self.pressed = True

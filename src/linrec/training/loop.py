@@ -1,21 +1,18 @@
 """The training loop: epochs of batches, validation, early stopping, the best model kept.
 
-Every step draws its randomness from (seed, epoch, step) alone. So a run that was killed and resumed
-from any checkpoint goes on exactly as the uninterrupted one would have.
+Every step draws its randomness from (seed, epoch, step) alone, so a run that was killed and resumed
+from any checkpoint continues exactly as the uninterrupted one.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
 from linrec.backbones import Backbone
-from linrec.backbones.saving import RESULTS, WEIGHTS, read_tensors, write_weights
 from linrec.data.dataset.batches import (
     Masking,
     TrainingBatches,
@@ -28,16 +25,14 @@ from linrec.data.dataset.batches import (
 from linrec.data.dataset.splits import Split
 from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.metrics import means
-from linrec.evaluation.ranks import Progress as ToldUsers
-from linrec.evaluation.ranks import RankOptions, rank_targets
+from linrec.evaluation.ranks import ProgressCallback, RankOptions, rank_targets
 from linrec.evaluation.scorer import model_scorer
+from linrec.runs.checkpoint import Progress
 from linrec.runs.config import RunConfig
-from linrec.training import checkpoint
-from linrec.training.checkpoint import Progress
-from linrec.training.history import write_history
-from linrec.training.interrupt import CtrlC
+from linrec.runs.run import Run
+from linrec.training.callbacks import CallbackList
+from linrec.training.interrupt import DelayedInterrupt
 from linrec.training.step import Step
-from linrec.training.watch import Watch
 from linrec.types import PAD, LinrecError, SequenceBatch, argument
 
 CHECKPOINT_SECONDS = 300.0
@@ -48,11 +43,11 @@ class Trained:
     """How a training ended. The model itself holds its best weights."""
 
     progress: Progress
-    interrupted: bool
+    interrupted: bool  # by Ctrl-C or a callback, so that it can be resumed
 
 
 class DivergedError(LinrecError):
-    """The loss left the finite numbers, and no later step could bring it back."""
+    """The loss is no longer finite, and no later step can recover from that."""
 
     exit_code = 3
 
@@ -62,40 +57,63 @@ class DivergedError(LinrecError):
         self.epoch = epoch
 
 
+class _StopRequested(Exception):  # noqa: N818 - not an error
+    """A callback has set `stop_training`."""
+
+
 class Trainer:
-    """One run: a model, the data it learns from and, if its results are to stay, a folder."""
+    """Trains a model on the training part of a split and validates it after every epoch."""
 
     def __init__(
-        self, model: Backbone, store: SequenceStore, split: Split, config: RunConfig, watch: Watch
+        self,
+        model: Backbone,
+        store: SequenceStore,
+        split: Split,
+        config: RunConfig,
+        callbacks: CallbackList | None = None,
     ) -> None:
-        self.store, self.split, self.config, self.watch = store, split, config, watch
-        self.model = model
+        self.model, self.store, self.split, self.config = model, store, split, config
+        self.callbacks = callbacks or CallbackList()
         self.step = Step(model, config, split.train.item_counts(store.n_items))
         self.best_weights = _copy(model)
-        self.ctrl_c = CtrlC()
+        self.interrupt = DelayedInterrupt()
 
-    def run(self, folder: Path | None = None, *, resume: bool = False) -> Trained:
-        """Train to early stopping, the last epoch or Ctrl-C; then load the best weights."""
+    def fit(self, run: Run | None = None, *, resume: bool = False) -> Trained:
+        """Train to early stopping, the last epoch or an interrupt; then load the best weights.
+
+        run: where to keep checkpoints, history and the best weights; None keeps them in memory.
+        """
         progress = Progress()
-        if folder is not None and resume:
-            progress = checkpoint.load(folder, self.model, self.step.optimizers)
-        interrupted = False
+        if run is not None and resume:
+            progress = run.load_checkpoint(self.model, self.step.optimizers)
         try:
-            with self.ctrl_c:
-                while not self._finished(progress):
-                    self._epoch(progress, folder)
-                    self.ctrl_c.heed()
-        except KeyboardInterrupt:
-            if self.ctrl_c.hurried:
-                raise
-            interrupted = True
-            self._keep_something(progress, folder)
+            with self.interrupt:
+                interrupted = not self._train(progress, run)
         finally:
-            self.watch.close()
-        if folder is not None:  # again: a run may have been killed right after its last checkpoint
-            write_history(folder, progress.history)
-        self._load_best(folder)
+            self.callbacks.on_train_end()
+        if run is not None:  # again: a run may have been killed right after its last checkpoint
+            run.write_history(progress.history)
+        self._load_best(run)
         return Trained(progress, interrupted)
+
+    def _train(self, progress: Progress, run: Run | None) -> bool:
+        """Run epochs to the end, which is True, or to an interrupt."""
+        try:
+            while not self._finished(progress):
+                self._epoch(progress, run)
+                self._check_stop()
+        except (KeyboardInterrupt, _StopRequested):
+            if self.interrupt.pressed_twice:
+                raise
+            self._save_interrupted(progress, run)
+            return False
+        return True
+
+    def _check_stop(self) -> None:
+        """Leave the loop if Ctrl-C was pressed or a callback wants to stop."""
+        self.interrupt.check()
+        if self.callbacks.stop_training:
+            raise _StopRequested
 
     def _finished(self, progress: Progress) -> bool:
         training = self.config.training
@@ -103,26 +121,27 @@ class Trainer:
             return True
         return progress.epoch - progress.best_epoch >= training.patience
 
-    def _epoch(self, progress: Progress, folder: Path | None) -> None:
+    def _epoch(self, progress: Progress, run: Run | None) -> None:
         batches = epoch_batches(self.model, self.split, self.config, progress.epoch)
-        self.watch.begin(
+        self.callbacks.on_epoch_start(
             progress.epoch + 1, self.config.training.epochs, batches.n_targets, progress.targets
         )
         self.step.module.train()
         began = saved = time.monotonic()
         before = progress.seconds
         for index in range(progress.step, len(batches)):
-            self.ctrl_c.heed()
+            self._check_stop()
             loss, targets = self._step(batches[index], progress.epoch, index)
             progress.step, progress.seconds = index + 1, before + time.monotonic() - began
             progress.loss_sum, progress.targets = (
                 progress.loss_sum + loss * targets, progress.targets + targets
             )  # fmt: skip
-            self.watch.step(loss, targets)
-            if folder is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                checkpoint.save(folder, progress, self.model, self.step.optimizers)
+            self.callbacks.on_batch_end(loss, targets)
+            if run is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
+                run.save_checkpoint(progress, self.model, self.step.optimizers)
                 saved = time.monotonic()
-        self._close_epoch(progress, folder)
+        self._check_stop()
+        self._end_epoch(progress, run)
 
     def _step(self, batch: SequenceBatch, epoch: int, index: int) -> tuple[float, int]:
         loss = self.step(batch, step_seed(self.config.training.seed, epoch, index))
@@ -130,7 +149,7 @@ class Trainer:
             raise DivergedError(epoch + 1, loss)
         return loss, int((batch.targets != PAD).sum())
 
-    def _close_epoch(self, progress: Progress, folder: Path | None) -> None:
+    def _end_epoch(self, progress: Progress, run: Run | None) -> None:
         began = time.monotonic()
         scores = self._validate()
         progress.epoch += 1
@@ -146,36 +165,32 @@ class Trainer:
             self.best_weights = _copy(self.model)
         progress.step = progress.targets = 0
         progress.loss_sum = progress.seconds = 0.0
-        if folder is not None:
+        if run is not None:
             if better:
-                self._replace_weights(folder)
-            checkpoint.save(folder, progress, self.model, self.step.optimizers)
-            write_history(folder, progress.history)
-        self.watch.end(row, best=better)
+                run.save_weights(self.model)
+            run.save_checkpoint(progress, self.model, self.step.optimizers)
+            run.write_history(progress.history)
+        self.callbacks.on_epoch_end(row, best=better)
 
     def _validate(self) -> dict[str, float]:
         def progress(done: int, total: int) -> None:
-            self.ctrl_c.heed()
-            self.watch.validate(done, total)
+            self._check_stop()
+            self.callbacks.on_validation_batch_end(done, total)
 
         return validate(self.model, self.store, self.split, progress)
 
-    def _keep_something(self, progress: Progress, folder: Path | None) -> None:
-        """Stopped before the first validation, the weights as they are are the best there are."""
+    def _save_interrupted(self, progress: Progress, run: Run | None) -> None:
+        """Before the first validation, the current weights count as the best."""
         if progress.best_epoch == 0:
             self.best_weights = _copy(self.model)
-        if folder is not None:
-            checkpoint.save(folder, progress, self.model, self.step.optimizers)
+        if run is not None:
+            run.save_checkpoint(progress, self.model, self.step.optimizers)
             if progress.best_epoch == 0:
-                self._replace_weights(folder)
+                run.save_weights(self.model)
 
-    def _replace_weights(self, folder: Path) -> None:
-        write_weights(folder / WEIGHTS, self.model)
-        shutil.rmtree(folder / RESULTS, ignore_errors=True)  # figures of a model that is no more
-
-    def _load_best(self, folder: Path | None) -> None:
-        if folder is not None:
-            self.best_weights = read_tensors(folder / WEIGHTS)
+    def _load_best(self, run: Run | None) -> None:
+        if run is not None:
+            self.best_weights = run.load_weights()
         self.model.load_state_dict(self.best_weights)
         self.model.eval()
 
@@ -199,13 +214,13 @@ def step_seed(seed: int, epoch: int, step: int) -> int:
 
 
 def validate(
-    model: Backbone, store: SequenceStore, split: Split, progress: ToldUsers | None = None
+    model: Backbone, store: SequenceStore, split: Split, progress: ProgressCallback | None = None
 ) -> dict[str, float]:
     """NDCG@10 and Recall@10 on the validation events, full ranking, seen items hidden."""
     options = RankOptions(part="valid", reads=model.config.max_length, progress=progress)
     ranking = rank_targets(model_scorer(model), store, split.valid, options=options)
-    found = means(ranking.ranks, (10,))
-    return {name: found[name] for name in ("ndcg@10", "recall@10")}
+    metrics = means(ranking.ranks, (10,))
+    return {name: metrics[name] for name in ("ndcg@10", "recall@10")}
 
 
 def _copy(model: Backbone) -> dict[str, Tensor]:

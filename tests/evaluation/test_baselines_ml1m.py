@@ -1,4 +1,4 @@
-"""The floors on real data, where they were measured before."""
+"""The baselines on real data, where they were measured before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from linrec.data.dataset.splits import Split, leave_one_out
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
-from linrec.evaluation import FLOORS, EvaluationOptions, Protocol, evaluate
+from linrec.evaluation import BASELINES, EvaluationOptions, Protocol, evaluate
 
 pytestmark = pytest.mark.slow
 
@@ -34,13 +34,13 @@ def ml1m(shared_data: Path) -> tuple[SequenceStore, Split]:
 
 
 @pytest.mark.parametrize("protocol", ["full", "pop100", "uni100"])
-def test_floors_of_movielens(ml1m: tuple[SequenceStore, Split], protocol: Protocol) -> None:
+def test_baselines_of_movielens(ml1m: tuple[SequenceStore, Split], protocol: Protocol) -> None:
     store, split = ml1m
-    scorer = FLOORS["popularity"](split.train, store.n_items)
+    scorer = BASELINES["popularity"](split.train, store.n_items)
     evaluation, users = evaluate(scorer, store, split, EvaluationOptions(protocol=protocol))
     assert len(users) == 6_040
     assert evaluation.n_targets_seen_before == 0, "nobody rates a film twice"
     # other seeds of the draws move a sampled figure by a few thousandths
     margin = 0.0005 if protocol == "full" else 0.006
-    for name, figures in evaluation.floors.items():
+    for name, figures in evaluation.baselines.items():
         assert figures["ndcg@10"] == pytest.approx(EXPECTED[protocol, name], abs=margin)

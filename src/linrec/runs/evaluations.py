@@ -1,4 +1,4 @@
-"""Per-user ranks on disk: Parquet that carries the evaluation it belongs to."""
+"""An evaluation on disk: its figures as JSON, and the rank of every user as Parquet."""
 
 from __future__ import annotations
 
@@ -8,31 +8,41 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
-from linrec.evaluation.report import Evaluation
-from linrec.files.atomic import write_bytes
+from linrec.evaluation import Evaluation
 from linrec.types import InputError
 
 COLUMNS = ("user", "target", "history_length", "rank")
 _KEY = b"linrec.evaluation"
 
 
-def save_ranks(path: Path, frame: pl.DataFrame, evaluation: Evaluation) -> None:
-    """Write the ranks in one step; any Parquet reader can open them."""
-    table = frame.to_arrow()
+def evaluation_name(split: str, protocol: str, seed: int = 0, *, hide_seen: bool = True) -> str:
+    """The name of an evaluation's files; each protocol has its own, so none replaces another."""
+    suffix = "-seen" if protocol == "full" and not hide_seen else ""
+    return f"{split}-{protocol}{suffix}" + (f"-seed{seed}" if seed else "")
+
+
+def name_of(evaluation: Evaluation) -> str:
+    return evaluation_name(
+        evaluation.split, evaluation.protocol, evaluation.seed, hide_seen=evaluation.hide_seen
+    )
+
+
+def pack_ranks(ranks: pl.DataFrame, evaluation: Evaluation) -> bytes:
+    """Parquet that any reader can open, with the evaluation in its metadata."""
+    table = ranks.to_arrow()
     metadata = {**(table.schema.metadata or {}), _KEY: evaluation.to_json().encode()}
     content = io.BytesIO()
     pq.write_table(table.replace_schema_metadata(metadata), content, compression="zstd")
-    write_bytes(Path(path), content.getvalue())
+    return content.getvalue()
 
 
-def load_ranks(path: Path) -> tuple[Evaluation, pl.DataFrame]:
-    """What `save_ranks` wrote."""
-    path = Path(path)
+def read_ranks(path: Path) -> tuple[Evaluation, pl.DataFrame]:
+    """What `pack_ranks` made."""
     if not path.is_file():
         raise InputError(f"there are no ranks at {path}; make them with `linrec evaluate`")
     try:
         table = pq.read_table(io.BytesIO(path.read_bytes()))
-    except (OSError, ValueError) as error:  # pyarrow's own errors are one or the other
+    except (OSError, ValueError) as error:  # pyarrow's own errors are subclasses of these
         raise InputError(f"cannot read {path}: {error}; run `linrec evaluate` again") from error
     header = (table.schema.metadata or {}).get(_KEY)
     if header is None or tuple(table.column_names) != COLUMNS:

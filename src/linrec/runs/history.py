@@ -1,30 +1,23 @@
-"""The course of a training as a CSV table and a plot."""
+"""The history of a training as a CSV table and a plot: one row per epoch."""
 
 from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path
-
-from linrec.files.atomic import write_bytes, write_text
-
-HISTORY, CURVE = "history.csv", "learning-curve.png"
+from collections.abc import Sequence
 
 Row = dict[str, float]
 
 
-def write_history(folder: Path, rows: list[Row]) -> None:
-    if not rows:
-        return
+def history_csv(rows: Sequence[Row]) -> str:
     text = io.StringIO()
     table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
-    write_text(folder / HISTORY, text.getvalue())
-    write_bytes(folder / CURVE, learning_curve(rows))
+    return text.getvalue()
 
 
-def learning_curve(rows: list[Row]) -> bytes:
+def learning_curve(rows: Sequence[Row]) -> bytes:
     """Training loss and validation NDCG@10 over the epochs, as a PNG."""
     # the object interface: pyplot would pick a windowing backend and keep global state
     from matplotlib.backends.backend_agg import FigureCanvasAgg

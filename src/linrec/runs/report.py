@@ -5,43 +5,41 @@ from __future__ import annotations
 from base64 import b64encode
 from dataclasses import fields
 from importlib import resources
-from pathlib import Path
+from importlib.metadata import version
 from typing import Any
 
-import linrec
 from linrec.backbones import ModelConfig
-from linrec.cli.describe import statistics
+from linrec.data.dataset.statistics import statistics
+from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation import Evaluation, metric_label
 from linrec.evaluation.tables import best_of, figure, interval, protocol_title
-from linrec.files.atomic import write_text
 from linrec.losses import LossConfig
-from linrec.recommender import Recommender
-from linrec.runs.config import TrainingConfig
-from linrec.training.history import learning_curve
+from linrec.runs.checkpoint import Progress
+from linrec.runs.config import RunConfig, TrainingConfig
 
 
-def write_report(
-    path: Path,
-    recommender: Recommender,
+def report_page(
+    config: RunConfig,
+    progress: Progress,
     evaluation: Evaluation,
+    store: SequenceStore,
+    curve: bytes,
     recommendations: dict[str, Any] | None = None,
-) -> None:
-    """Everything inside the one file: it can be mailed."""
+) -> str:
+    """Everything inside the one page, so that it can be mailed; curve: a PNG."""
     from jinja2 import Environment
 
-    source = (resources.files("linrec.cli") / "report.html.j2").read_text(encoding="utf-8")
-    config, trained, store = recommender.config, recommender.trained, recommender.store
-    assert trained is not None
-    page = Environment(autoescape=True).from_string(source).render(
+    source = (resources.files("linrec.runs") / "report.html.j2").read_text(encoding="utf-8")
+    return Environment(autoescape=True).from_string(source).render(
         title=f"{config.model.backbone} with {config.model.attention}",
-        subtitle=f"linrec {linrec.__version__}, dataset {store.fingerprint}, "
-        f"best of {trained.progress.epoch} epochs: {trained.progress.best_epoch}",
+        subtitle=f"linrec {version('linrec')}, dataset {store.fingerprint}, "
+        f"best of {progress.epoch} epochs: {progress.best_epoch}",
         name=config.model.attention,
         protocol=protocol_title(evaluation),
-        floors=list(evaluation.floors),
+        baselines=list(evaluation.baselines),
         metrics=_metrics(evaluation),
         notes=evaluation.notes,
-        curve=b64encode(learning_curve(trained.progress.history)).decode(),
+        curve=b64encode(curve).decode(),
         recommendations=recommendations,
         statistics=statistics(store),
         settings=[
@@ -50,7 +48,6 @@ def write_report(
             for setting in _settings(part)
         ],
     )  # fmt: skip
-    write_text(path, page)
 
 
 def _settings(config: ModelConfig | LossConfig | TrainingConfig) -> list[tuple[str, str]]:
@@ -66,13 +63,13 @@ def _shown(value: object) -> str:
 
 def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
     rows = []
-    for metric, found in evaluation.metrics.items():
-        values = [found.mean, *(floor[metric] for floor in evaluation.floors.values())]
+    for metric, result in evaluation.metrics.items():
+        values = [result.mean, *(means[metric] for means in evaluation.baselines.values())]
         best = best_of(metric, values)
         cells = [
-            {"value": figure(metric, value), "best": place == best, "interval": ""}
-            for place, value in enumerate(values)
+            {"value": figure(metric, value), "best": column == best, "interval": ""}
+            for column, value in enumerate(values)
         ]
-        cells[0]["interval"] = interval(found)
+        cells[0]["interval"] = interval(result)
         rows.append({"label": metric_label(metric), "cells": cells})
     return rows

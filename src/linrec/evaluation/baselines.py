@@ -1,4 +1,4 @@
-"""What any model must beat: popularity, and what usually follows the last item.
+"""Baselines that any model must beat: popularity, and what usually follows the last item.
 
 Both count the training part of the split only; a test history may end in the validation event, but
 that event is never counted.
@@ -24,8 +24,8 @@ def transition_counts(sequences: Sequences, n_items: int) -> csr_array:
     """How often item b directly follows item a, sparse [n_items + 1, n_items + 1]."""
     shape = (n_items + 1, n_items + 1)
     counts = csr_array(shape, dtype=np.float64)
-    for some in sequences.chunks():
-        rows, items = events_of(some)
+    for chunk in sequences.chunks():
+        rows, items = events_of(chunk)
         same_user = rows[1:] == rows[:-1]
         pairs = (items[:-1][same_user], items[1:][same_user])
         counts = counts + csr_array((np.ones(len(pairs[0])), pairs), shape=shape)
@@ -33,7 +33,7 @@ def transition_counts(sequences: Sequences, n_items: int) -> csr_array:
 
 
 def popularity(train: Sequences, n_items: int) -> Scorer:
-    """Everybody gets the items with the most training events."""
+    """Every user gets the items with the most training events."""
     counts = torch.from_numpy(train.item_counts(n_items).astype(np.float64))
     counts[PAD] = HIDDEN
 
@@ -44,9 +44,9 @@ def popularity(train: Sequences, n_items: int) -> Scorer:
 
 
 def last_item(train: Sequences, n_items: int) -> Scorer:
-    """Everybody gets what most often directly followed their last item.
+    """Every user gets the items that most often directly followed their last item.
 
-    Popularity adds less than one count: it orders the equals, and alone decides after an item that
+    Popularity adds less than one count: it breaks ties, and decides alone after an item that
     nothing has followed.
     """
     follows = transition_counts(train, n_items)
@@ -60,15 +60,15 @@ def last_item(train: Sequences, n_items: int) -> Scorer:
     return score
 
 
-FLOORS: dict[str, Callable[[Sequences, int], Scorer]] = {
+BASELINES: dict[str, Callable[[Sequences, int], Scorer]] = {
     "popularity": popularity,
     "last-item": last_item,
 }
 
 
 def _last(histories: Sequences) -> NDArray[np.int64]:
-    """The newest item of each history, PAD for an empty one: nothing follows PAD."""
-    some = histories.lengths > 0
+    """The newest item of each history; PAD, which nothing follows, for an empty one."""
+    nonempty = histories.lengths > 0
     last = np.full(len(histories), PAD, np.int64)
-    last[some] = histories.items[histories.ends[some] - 1]
+    last[nonempty] = histories.items[histories.ends[nonempty] - 1]
     return last

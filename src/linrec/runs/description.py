@@ -1,0 +1,69 @@
+"""config.json of a run: what was trained, how, and on which dataset."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from linrec.backbones.catalogue import AnyModelConfig
+from linrec.data.dataset.item_features import Field
+from linrec.files.guard import reading
+from linrec.runs.config import RunConfig, parse
+from linrec.runs.tensors import TRAIN_AGAIN
+from linrec.types import InputError
+from linrec.validation import explain
+
+FORMAT = 2  # format 1 had a single backbone and another layout of the weights
+
+
+class RunDescription(BaseModel):
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    format: int = FORMAT
+    linrec: str
+    model: AnyModelConfig
+    training: dict[str, Any] = {}
+    n_items: int
+    dataset: dict[str, Any] = {}  # fingerprint, path
+    features: tuple[Field, ...] = ()  # the item features that the model reads, with vocabularies
+
+    def config(self, source: str) -> RunConfig:
+        """The settings of the run; `source` names the file in error messages."""
+        return parse({"model": asdict(self.model), "training": self.training}, source)
+
+    def to_json(self) -> str:
+        content = {
+            **dict(self),
+            "model": asdict(self.model),
+            "features": [asdict(field) for field in self.features],
+        }
+        return json.dumps(content, indent=2) + "\n"
+
+
+def read_description(path: Path) -> RunDescription:
+    with reading(str(path), TRAIN_AGAIN):
+        content = json.loads(path.read_bytes())
+    # another version explains every other difference, so it is checked first
+    version = content.get("format") if isinstance(content, dict) else None
+    if isinstance(version, int) and version != FORMAT:
+        raise InputError(
+            f"{path} has format version {version} and this linrec reads version {FORMAT}; "
+            f"{TRAIN_AGAIN}"
+        )
+    try:
+        return RunDescription.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged or not of a linrec run: {explain(error)}") from None
+
+
+def is_description(path: Path) -> bool:
+    """Whether linrec wrote this file; many other programs have a config.json too."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and {"format", "linrec", "n_items"} <= content.keys()

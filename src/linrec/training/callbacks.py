@@ -1,0 +1,191 @@
+"""What the trainer calls while it trains: progress on a console, TensorBoard, or your own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from linrec.evaluation import Evaluation
+from linrec.runs.history import Row
+
+
+class Callback:
+    """Does nothing; override the hooks that you need.
+
+    Set `stop_training` to end the training after the current batch: cleanly, as Ctrl-C does, so
+    that it can be resumed.
+
+    Example:
+        class TimeLimit(Callback):
+            def on_batch_end(self, loss, targets):
+                self.stop_training = time.monotonic() > self.deadline
+    """
+
+    stop_training: bool = False
+
+    def on_epoch_start(self, epoch: int, epochs: int, targets: int, done: int) -> None:
+        """epoch: from 1.  targets: of this epoch.  done: targets trained before it was resumed."""
+
+    def on_batch_end(self, loss: float, targets: int) -> None:
+        """loss: the mean over the targets of this batch."""
+
+    def on_validation_batch_end(self, done: int, total: int) -> None:
+        """done, total: users."""
+
+    def on_epoch_end(self, row: Row, *, best: bool) -> None:
+        """row: loss, validation metrics and seconds, as in history.csv."""
+
+    def on_train_end(self) -> None:
+        """Always called, also when the training fails or is interrupted."""
+
+    def on_test_batch_end(self, done: int, total: int) -> None:
+        """done, total: users. Only trainings that write a run folder evaluate on test."""
+
+    def on_test_end(self, evaluation: Evaluation) -> None:
+        """The evaluation on test is written."""
+
+    def on_message(self, message: str) -> None:
+        """A sentence for the user."""
+
+
+class CallbackList:
+    """Calls the hook of each callback in turn."""
+
+    def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
+        self.callbacks = list(callbacks)
+
+    @property
+    def stop_training(self) -> bool:
+        return any(callback.stop_training for callback in self.callbacks)
+
+    def on_epoch_start(self, epoch: int, epochs: int, targets: int, done: int) -> None:
+        for callback in self.callbacks:
+            callback.on_epoch_start(epoch, epochs, targets, done)
+
+    def on_batch_end(self, loss: float, targets: int) -> None:
+        for callback in self.callbacks:
+            callback.on_batch_end(loss, targets)
+
+    def on_validation_batch_end(self, done: int, total: int) -> None:
+        for callback in self.callbacks:
+            callback.on_validation_batch_end(done, total)
+
+    def on_epoch_end(self, row: Row, *, best: bool) -> None:
+        for callback in self.callbacks:
+            callback.on_epoch_end(row, best=best)
+
+    def on_train_end(self) -> None:
+        for callback in self.callbacks:
+            callback.on_train_end()
+
+    def on_test_batch_end(self, done: int, total: int) -> None:
+        for callback in self.callbacks:
+            callback.on_test_batch_end(done, total)
+
+    def on_test_end(self, evaluation: Evaluation) -> None:
+        for callback in self.callbacks:
+            callback.on_test_end(evaluation)
+
+    def on_message(self, message: str) -> None:
+        for callback in self.callbacks:
+            callback.on_message(message)
+
+
+class ConsoleProgress(Callback):
+    """A bar with loss, speed and time left on a terminal; one line per epoch anywhere."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console()
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %  {task.fields[speed]}  {task.fields[status]}"),
+            TimeRemainingColumn(), console=self.console, transient=True,
+            disable=not self.console.is_terminal,
+        )  # fmt: skip
+        self.task: Any = None
+
+    def on_epoch_start(self, epoch: int, epochs: int, targets: int, done: int) -> None:
+        self._start(f"epoch {epoch}/{epochs}", targets, done)
+
+    def on_batch_end(self, loss: float, targets: int) -> None:
+        speed = self.bar.tasks[0].speed if self.bar.tasks else None
+        self.bar.update(
+            self.task, advance=targets, status=f"loss {loss:.3f}",
+            speed=f"{speed:,.0f} targets/s" if speed else "",
+        )  # fmt: skip
+
+    def on_validation_batch_end(self, done: int, total: int) -> None:
+        self.bar.update(self.task, status=f"validating {done:,}/{total:,} users")
+
+    def on_epoch_end(self, row: Row, *, best: bool) -> None:
+        self._close()
+        self.console.print(
+            f"epoch {row['epoch']:>3}  loss {row['loss']:.4f}  NDCG@10 {row['ndcg@10']:.4f}  "
+            f"Recall@10 {row['recall@10']:.4f}  {row['seconds']:.0f} + {row['valid_seconds']:.0f} s"
+            + ("  best" if best else ""),
+            highlight=False,
+        )
+
+    def on_train_end(self) -> None:
+        self._close()
+
+    def on_test_batch_end(self, done: int, total: int) -> None:
+        if self.task is None:
+            self._start("testing", total, done)
+        self.bar.update(self.task, completed=done)
+
+    def on_test_end(self, evaluation: Evaluation) -> None:
+        del evaluation
+        self._close()
+
+    def on_message(self, message: str) -> None:
+        self.console.print(message, highlight=False, soft_wrap=True, markup=False)
+
+    def _start(self, description: str, total: int, done: int) -> None:
+        self._close()
+        self.task = self.bar.add_task(description, total=total, completed=done, status="", speed="")
+        self.bar.start()
+
+    def _close(self) -> None:
+        self.bar.stop()
+        if self.task is not None:
+            self.bar.remove_task(self.task)
+            self.task = None
+
+
+class TensorBoardLogger(Callback):
+    """The rows of history.csv as scalars for TensorBoard."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.writer: Any = None
+
+    @staticmethod
+    def is_installed() -> bool:
+        """tensorboard is an extra, and torch's module for it fails to import without it."""
+        try:
+            import_module("torch.utils.tensorboard")
+        except ImportError:
+            return False
+        return True
+
+    def on_epoch_end(self, row: Row, *, best: bool) -> None:
+        del best
+        if self.writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.writer = SummaryWriter(str(self.folder))
+        for name, value in row.items():
+            if name != "epoch":
+                self.writer.add_scalar(name, value, int(row["epoch"]))
+        self.writer.flush()
+
+    def on_train_end(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
