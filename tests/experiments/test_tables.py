@@ -17,7 +17,7 @@ def test_a_table_as_it_is_printed() -> None:
         Row(("a",), [0.2, 1.0], [0.25, None], ["", "▼"], "3 epochs, not converged"),
         Row(("b",), [0.3, None], note="3 epochs, not converged"),
         Row(("c",), [0.1, 2.0], note="diverged in epoch 2"),
-        Row(("floor",), [0.9, 9.0], ranked=False),
+        Row(("baseline",), [0.9, 9.0], ranked=False),
     ]
     assert table(Layout(("name",), ("x", "y"), digits=1), rows).splitlines() == [
         "| name | x | y |",
@@ -25,7 +25,7 @@ def test_a_table_as_it_is_printed() -> None:
         "| a<sup>a</sup> | <u>0.2</u> (0.2) | <u>1.0</u> ▼ |",
         "| b<sup>a</sup> | **0.3** | \N{EN DASH} |",
         "| c<sup>b</sup> | 0.1 | **2.0** |",
-        "| floor | 0.9 | 9.0 |",
+        "| baseline | 0.9 | 9.0 |",
         "",
         "<sup>a</sup> 3 epochs, not converged. <sup>b</sup> diverged in epoch 2.",
     ]
