@@ -36,10 +36,10 @@ def without_forgetting(case: Case) -> Case:
 @EITHER_WAY
 def test_without_forgetting_it_is_linrec(causal, padding) -> None:
     case = without_forgetting(random_case(130, seed=1, padding=padding))
-    found = values_and_grads(lambda x: attend("linrec-decay", x, causal), case)
+    actual = values_and_grads(lambda x: attend("linrec-decay", x, causal), case)
     expected = values_and_grads(lambda x: attend("linrec", x, causal), case)
     for name in ("out", "q", "k", "v"):
-        assert_close(found[name], expected[name])
+        assert_close(actual[name], expected[name])
 
 
 @PADDINGS
@@ -90,8 +90,8 @@ def test_it_weighs_by_distance(causal, seed, length, spans) -> None:
     query = query / (8 * (query.square().sum(-1, keepdim=True) + EPSILON)).sqrt()
     norm = (weight @ key.square() * weight.sum(-1, keepdim=True) + EPSILON).sqrt()
     expected = (query / norm) @ key.mT * weight
-    found = ops.attention_matrix("linrec-decay", case.q, case.k, causal=causal, decay=case.decay)
-    assert_close(found, expected)
+    actual = ops.attention_matrix("linrec-decay", case.q, case.k, causal=causal, decay=case.decay)
+    assert_close(actual, expected)
 
 
 @EITHER_WAY
@@ -170,8 +170,8 @@ def test_bidirectional_sums_are_those_of_the_matrix() -> None:
     case = random_case(length, seed=8, batch=2)
     sums = ChunkedSums(length, Decay(rate[:, None, None]), case.k)
     assert_close(sums.bidirectional_sum(case.k), weight @ case.k)
-    found = sums.bidirectional_attention(case.q, case.k, case.v)
-    assert_close(found, ((case.q @ case.k.mT) * weight) @ case.v)
+    actual = sums.bidirectional_attention(case.q, case.k, case.v)
+    assert_close(actual, ((case.q @ case.k.mT) * weight) @ case.v)
 
 
 def test_both_ways_is_the_past_and_the_future_with_itself_once() -> None:

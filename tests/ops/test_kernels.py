@@ -155,25 +155,25 @@ def test_any_strides() -> None:
 @pytest.mark.parametrize("causal", [True, False])
 def test_threads_change_nothing(causal: bool) -> None:
     case = random_case(300, batch=4, heads=4, width=32, dtype=torch.float32, padding="end")
-    found = []
+    actual = []
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            found.append(values_and_grads(lambda c: attend("linrec-decay", c, causal), case))
+            actual.append(values_and_grads(lambda c: attend("linrec-decay", c, causal), case))
     finally:
         torch.set_num_threads(1)
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+    assert all(torch.equal(actual[0][name], actual[1][name]) for name in actual[0])
 
 
 def test_second_derivatives_come_from_the_torch_form() -> None:
     case = random_case(6, width=8, dtype=torch.float32)
-    found = []
+    actual = []
     for form in (attend, twin):
         q = case.q.clone().requires_grad_()
         out = form("linrec", Case(q, case.k, case.v, None, case.decay), True)
         (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-        found.append(torch.autograd.grad(first.square().sum(), q)[0])
-    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
+        actual.append(torch.autograd.grad(first.square().sum(), q)[0])
+    torch.testing.assert_close(*actual, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("decayed", [True, False])
@@ -219,10 +219,10 @@ def test_compiles_into_one_graph() -> None:
     compiled = torch.compile(
         lambda c: attend("linrec-decay", c, True).square(), fullgraph=True, backend="aot_eager"
     )
-    found = values_and_grads(compiled, case)
+    actual = values_and_grads(compiled, case)
     expected = values_and_grads(lambda c: attend("linrec-decay", c, True).square(), case)
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value)
+        torch.testing.assert_close(actual[name], value)
 
 
 @pytest.mark.slow
@@ -249,9 +249,9 @@ def test_autocast_changes_nothing(dtype: torch.dtype) -> None:
     for form in (attend, twin):
         expected = form("linrec", case, True)
         with torch.autocast("cpu", torch.bfloat16):
-            found = form("linrec", case, True)
-        assert found.dtype == dtype
-        assert torch.equal(found, expected)
+            actual = form("linrec", case, True)
+        assert actual.dtype == dtype
+        assert torch.equal(actual, expected)
 
 
 def test_says_what_runs() -> None:
@@ -309,7 +309,7 @@ def test_a_rule_that_no_kernel_knows_is_refused() -> None:
 
 
 def test_the_switch_belongs_to_one_thread() -> None:
-    """One thread compares the two forms while another goes on computing with the kernels."""
+    """One thread compares the two forms while another continues with the kernels."""
     q, k, v = fused_projection().permute(2, 0, 3, 1, 4)
     off, seen = Barrier(2), {}
 

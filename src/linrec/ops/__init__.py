@@ -67,7 +67,7 @@ MECHANISMS: dict[str, LinearMechanism | Softmax] = {
     "linrec-without-elu": LinRecWithoutElu(),
 }
 
-# a finite-difference check of the decay's gradient at g = 1 steps just past zero
+# a finite-difference check of the decay's gradient at g = 1 steps just above zero
 _DECAY_SLACK = 1e-5
 
 
@@ -82,14 +82,14 @@ def attend(
     decay: Tensor | None = None,
 ) -> Tensor:
     """Let each event see every kept event, or with `causal` those up to itself. -> [B, H, N, D]"""
-    found = find(mechanism)
+    implementation = find(mechanism)
     _check_shapes(q, k, v, keep)
     rate = _check_decay(mechanism, decay, q)
     if not q.shape[2]:
         return torch.zeros_like(v)
-    if found.rule is not None and fused.covers(found.rule, q, k, v):
-        return fused.attend(found.rule, [q, k, v], keep, causal, rate)
-    return found.attend(q, k, v, keep, causal, rate)
+    if implementation.rule is not None and fused.covers(implementation.rule, q, k, v):
+        return fused.attend(implementation.rule, [q, k, v], keep, causal, rate)
+    return implementation.attend(q, k, v, keep, causal, rate)
 
 
 def attend_projected(
@@ -132,14 +132,14 @@ def factors(
     mechanism: str, q: Tensor, k: Tensor, *, keep: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """(Q_rho, K_rho), each [B, H, N, D], with Q_rho K_rho^T = B' of the bidirectional form."""
-    found = find(mechanism)
-    if isinstance(found, Softmax):
+    implementation = find(mechanism)
+    if isinstance(implementation, Softmax):
         raise InputError(
             "softmax does not factor into Q_rho and K_rho; use attention_matrix, or factors of a "
             "linear mechanism such as linrec"
         )
     _check_shapes(q, k, k, keep)
-    return found.factors(q, k, keep)
+    return implementation.factors(q, k, keep)
 
 
 def start(mechanism: str, batch: int, heads: int, width: int, **dtype_device: Any) -> State:
@@ -169,12 +169,12 @@ def resume(
     decay: Tensor | None = None,
 ) -> tuple[Tensor, State]:
     """Many more events per user at once: the causal form that continues from `state`."""
-    found = _with_state(mechanism)
+    implementation = _with_state(mechanism)
     _check_shapes(q, k, v, keep)
     rate = _check_decay(mechanism, decay, q)
     if not q.shape[2]:
         return torch.zeros_like(v), state
-    return found.resume(q, k, v, keep, rate, state)
+    return implementation.resume(q, k, v, keep, rate, state)
 
 
 def has_state(mechanism: str) -> bool:
@@ -204,10 +204,10 @@ def find(mechanism: str) -> LinearMechanism | Softmax:
 
 
 def _with_state(mechanism: str) -> LinearMechanism:
-    found = find(mechanism)
-    if isinstance(found, Softmax):
+    implementation = find(mechanism)
+    if isinstance(implementation, Softmax):
         raise no_state(mechanism)
-    return found
+    return implementation
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> None:
