@@ -22,9 +22,8 @@ struct Exponential {
 };
 
 LINREC_INLINE Exponential exponential(float x) {
-  const float defined = x > -87.0f ? x : -87.0f;  // not NaN, which has no integer
-  x = x < -87.0f ? -87.0f : x;                     // but NaN stays NaN
-  const int32_t whole = static_cast<int32_t>(defined * 1.44269504f - 0.5f);  // nearest: x <= 0
+  x = x < -87.0f ? -87.0f : x;  // NaN stays NaN, whatever integer it is converted to
+  const int32_t whole = static_cast<int32_t>(x * 1.44269504f - 0.5f);  // nearest: x <= 0
   const float n = static_cast<float>(whole);
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float p = 1.98412698e-4f;

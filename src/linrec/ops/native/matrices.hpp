@@ -12,14 +12,18 @@
 #include <immintrin.h>
 #endif
 
-#if defined(_MSC_VER) && !defined(__clang__)
+#if defined(LINREC_SANITIZE)  // instrumented code is large: one copy of each function will do
+#define LINREC_INLINE inline
+#elif defined(_MSC_VER) && !defined(__clang__)
 #define LINREC_INLINE __forceinline
 #else
 #define LINREC_INLINE inline __attribute__((always_inline))
 #endif
 
 // Small arrays stay in registers only if the loops over them are unrolled.
-#if defined(__clang__)
+#if defined(LINREC_SANITIZE)
+#define LINREC_UNROLL
+#elif defined(__clang__)
 #define LINREC_UNROLL _Pragma("unroll")
 #elif defined(__GNUC__)
 #define LINREC_UNROLL _Pragma("GCC unroll 16")
