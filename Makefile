@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format envs services bench bench-peers reproduce clean
+.PHONY: help demo test check format sanitize envs services bench bench-peers reproduce clean
 
 # a user's site-packages or PYTHONPATH must not leak into .venv
 export PYTHONNOUSERSITE := 1
@@ -52,6 +52,15 @@ services: ## redis-server and chromium for their tests, where root and apt are t
 	    || (apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing)) \
 	    >/dev/null 2>&1 || echo "could not install$$missing; tests that need it skip"; \
 	fi
+
+sanitize: $(READY) ## the kernel tests with AddressSanitizer and UBSan, on kernels built for that in build/
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/sanitize -G Ninja -DLINREC_SANITIZE=ON \
+	  -DLINREC_REQUIRE_KERNELS=ON -DPython_EXECUTABLE="$(abspath $(PYTHON))"
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/sanitize
+	LD_PRELOAD="$$(c++ -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	  UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=tests/ops/sanitizer \
+	  LINREC_SANITIZED="$(abspath build/sanitize)" OMP_NUM_THREADS=1 \
+	  $(PYTHON) -m pytest tests/ops/test_kernels.py tests/ops/test_rows.py $(PYTEST_ARGS)
 
 bench: $(READY) ## speed and memory, as JSON with commit and machine (BENCH_ARGS are passed on)
 	$(PYTHON) -m benchmarks.run $(BENCH_ARGS)

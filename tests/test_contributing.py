@@ -11,18 +11,16 @@ from linrec.backbones import BACKBONES
 from linrec.losses import LOSSES
 from linrec.recommender import Recommender, load
 from linrec.types import InputError
-from tests.test_docs import REPO, blocks_of
+from tests.contributing import run_example
 from tests.training.cases import SMALL, cycle
 
 
 @pytest.fixture(autouse=True)
 def examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (REPO / "CONTRIBUTING.md").read_text("utf-8")
-    code = [block.code for block in blocks_of(page) if block.language == "python"]
-    namespace: dict[str, dict[str, type]] = {"BACKBONES": {}, "LOSSES": {}}
-    exec(compile("\n".join(code), "CONTRIBUTING.md", "exec"), namespace)
-    monkeypatch.setitem(BACKBONES, "untied", namespace["BACKBONES"]["untied"])
-    monkeypatch.setitem(LOSSES, "bpr", namespace["LOSSES"]["bpr"])
+    backbones = run_example("Adding a backbone", BACKBONES={})["BACKBONES"]
+    losses = run_example("Adding a loss", LOSSES={})["LOSSES"]
+    monkeypatch.setitem(BACKBONES, "untied", backbones["untied"])
+    monkeypatch.setitem(LOSSES, "bpr", losses["bpr"])
 
 
 def test_the_backbone_is_trained_saved_loaded_and_streamed_like_the_others(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from linrec import ops
 from linrec.layers import MultiHeadAttention
+from linrec.nn import MultiheadAttention
 from linrec.types import InputError
 
 EVERY_MECHANISM = pytest.mark.parametrize("mechanism", list(ops.MECHANISMS))
@@ -78,7 +79,7 @@ def test_an_unknown_mechanism_is_refused() -> None:
 
 
 def test_mixed_precision_keeps_the_decay_wide() -> None:
-    """A span of 2048 is no longer told from no forgetting in bfloat16."""
+    """bfloat16 cannot tell a span of 2,048 events from no decay."""
     x, keep = events()
     layer = MultiHeadAttention("linrec-decay", width=12, heads=3, causal=True)
     with torch.autocast("cpu", torch.bfloat16):
@@ -86,3 +87,11 @@ def test_mixed_precision_keeps_the_decay_wide() -> None:
         out = layer(x, keep)
     assert out.dtype == torch.bfloat16
     torch.testing.assert_close(out.float(), layer(x, keep), rtol=0.05, atol=0.02)
+
+
+def test_a_narrow_model_keeps_the_decay_wide() -> None:
+    """As linrec.nn does: both share one core."""
+    layer = MultiHeadAttention("linrec-decay", width=12, heads=3, causal=True).to(torch.bfloat16)
+    theirs = MultiheadAttention(12, 3, mechanism="linrec-decay").to(torch.bfloat16)
+    assert layer.log_decay().dtype == torch.float32
+    assert torch.equal(layer.log_decay(), theirs.log_decay())

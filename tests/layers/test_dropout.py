@@ -31,12 +31,12 @@ def test_neighbours_are_dropped_independently() -> None:
 
 
 def test_the_seed_decides() -> None:
-    found = []
+    actual = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        found.append(Dropout(0.3).train()(torch.ones(999)))
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(found[0], found[2])
+        actual.append(Dropout(0.3).train()(torch.ones(999)))
+    assert torch.equal(actual[0], actual[1])
+    assert not torch.equal(actual[0], actual[2])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

@@ -35,37 +35,37 @@ def values(layer: FeatureEmbedding, field: int) -> Tensor:
 
 def test_an_item_is_the_mean_of_its_values() -> None:
     layer = embedding(GENRE, YEAR)
-    found = layer(torch.tensor([[1, 2, 3]]))[0].detach()  # [items, fields, width]
-    assert found.shape == (3, 2, 4)
+    actual = layer(torch.tensor([[1, 2, 3]]))[0].detach()  # [items, fields, width]
+    assert actual.shape == (3, 2, 4)
     genre, year = values(layer, 0), values(layer, 1)
-    torch.testing.assert_close(found[0, 0], genre[[FIRST, FIRST + 1, UNKNOWN]].mean(0))
-    torch.testing.assert_close(found[1, 0], genre[FIRST + 2])
-    torch.testing.assert_close(found[2, 0], genre[MISSING])
-    torch.testing.assert_close(found[:, 1], year[[FIRST, FIRST + 1, MISSING]])
+    torch.testing.assert_close(actual[0, 0], genre[[FIRST, FIRST + 1, UNKNOWN]].mean(0))
+    torch.testing.assert_close(actual[1, 0], genre[FIRST + 2])
+    torch.testing.assert_close(actual[2, 0], genre[MISSING])
+    torch.testing.assert_close(actual[:, 1], year[[FIRST, FIRST + 1, MISSING]])
 
 
 def test_fields_stand_in_the_order_given() -> None:
     items = torch.tensor([[3, 1]])
     layer = embedding(YEAR, GENRE)
-    found = layer(items)
-    assert torch.equal(found[..., 0, :], layer.fields[0](items))
-    assert torch.equal(found[..., 1, :], layer.fields[1](items))
+    actual = layer(items)
+    assert torch.equal(actual[..., 0, :], layer.fields[0](items))
+    assert torch.equal(actual[..., 1, :], layer.fields[1](items))
 
 
 def test_every_id_has_a_vector_of_its_own() -> None:
     layer = FeatureEmbedding(ItemFeatures.ids(3), 4)
-    found = layer(torch.tensor([[1, 2, 3]]))[0, :, 0].detach()
-    assert torch.equal(found, values(layer, 0)[FIRST:])
-    assert len(torch.unique(found, dim=0)) == 3
+    actual = layer(torch.tensor([[1, 2, 3]]))[0, :, 0].detach()
+    assert torch.equal(actual, values(layer, 0)[FIRST:])
+    assert len(torch.unique(actual, dim=0)) == 3
 
 
 @pytest.mark.parametrize("fields", [(GENRE,), (YEAR,), (GENRE, YEAR)])
 def test_padding_is_zero_and_gets_no_gradient(fields: tuple[Field, ...]) -> None:
     layer = embedding(*fields)
-    found = layer(torch.tensor([[1, PAD, PAD], [2, 3, PAD]]))
-    assert (found[0, 1:] == 0).all()
-    assert (found[1, 2] == 0).all()
-    found.square().sum().backward()
+    actual = layer(torch.tensor([[1, PAD, PAD], [2, 3, PAD]]))
+    assert (actual[0, 1:] == 0).all()
+    assert (actual[1, 2] == 0).all()
+    actual.square().sum().backward()
     for field in layer.fields:
         grad = field.value.weight.grad
         assert (grad[NOTHING] == 0).all()

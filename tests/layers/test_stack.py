@@ -35,8 +35,8 @@ def ragged(*lengths: int, of: int) -> Tensor:
     return torch.arange(of) < torch.tensor(lengths)[:, None]
 
 
-def assert_close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+def assert_close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -45,11 +45,11 @@ def test_positions_are_clamped_at_the_last_learned_one(causal: bool) -> None:
     layer = stack(layers=0, positions=4, causal=causal)
     same = torch.ones(1, 10, 8).double() * torch.arange(8)
     out, _ = layer(same, torch.ones(1, 10, dtype=torch.bool))
-    for place in range(4, 10):
-        assert torch.equal(out[0, place], out[0, 3])
+    for position in range(4, 10):
+        assert torch.equal(out[0, position], out[0, 3])
     assert not torch.equal(out[0, 2], out[0, 3])
-    place = layer.position(torch.tensor([0, 1, 2, *[3] * 7]))
-    assert_close(out[0], layer.norm(same[0] + place))
+    position = layer.position(torch.tensor([0, 1, 2, *[3] * 7]))
+    assert_close(out[0], layer.norm(same[0] + position))
 
 
 def test_every_position_learns_and_no_other() -> None:
@@ -78,8 +78,8 @@ def test_without_a_state_none_comes_back() -> None:
 def test_resumed_from_nothing_is_forward(attention: str, norm: str) -> None:
     layer, x, keep = stack(attention=attention, norm=norm), events(70), ragged(70, 33, 1, of=70)
     whole, _ = layer(x, keep)
-    found, state = layer(x, keep, layer.start(3))
-    assert_close(found[keep], whole[keep])
+    actual, state = layer(x, keep, layer.start(3))
+    assert_close(actual[keep], whole[keep])
     assert state.seen.tolist() == [70, 33, 1]
     assert len(state.layers) == SHAPE.layers
 
@@ -119,10 +119,10 @@ def test_rows_advance_by_as_many_events_as_they_have(attention: str) -> None:
         expected, last = layer(alone, every, layer.start(1))
         assert_close(histories(outs, keeps, row), expected)
         assert_close(expected, layer(alone, every)[0])
-        for found, right in zip(state.layers, last.layers, strict=True):
-            assert_close(found.memory[row : row + 1], right.memory)
-            assert_close(found.column[row : row + 1], right.column)
-            assert_close(found.count[row : row + 1], right.count)
+        for actual, right in zip(state.layers, last.layers, strict=True):
+            assert_close(actual.memory[row : row + 1], right.memory)
+            assert_close(actual.column[row : row + 1], right.column)
+            assert_close(actual.count[row : row + 1], right.count)
 
 
 def test_a_state_is_not_changed_by_what_goes_on_from_it() -> None:
@@ -142,9 +142,9 @@ def test_no_events_leave_the_state_alone() -> None:
     assert_same(after, state)
 
 
-def assert_same(found: StackState, expected: StackState) -> None:
-    assert torch.equal(found.seen, expected.seen)
-    for one, other in zip(found.layers, expected.layers, strict=True):
+def assert_same(actual: StackState, expected: StackState) -> None:
+    assert torch.equal(actual.seen, expected.seen)
+    for one, other in zip(actual.layers, expected.layers, strict=True):
         assert torch.equal(one.memory, other.memory)
 
 

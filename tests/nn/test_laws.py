@@ -120,11 +120,11 @@ def test_bfloat16(mechanism: str) -> None:
     wide.load_state_dict(narrow.state_dict())
     x = random_input().bfloat16()
     call = {"key_padding_mask": hidden_at_the_end(), "attn_mask": future()}
-    found = narrow(x, x, x, **call)[0]
-    assert found.dtype == torch.bfloat16
+    actual = narrow(x, x, x, **call)[0]
+    assert actual.dtype == torch.bfloat16
     expected = wide(*[x.double()] * 3, **call)[0]
     # projections round too: an input, a head and an output, each once
-    error = (found.double() - expected).abs().max()
+    error = (actual.double() - expected).abs().max()
     assert error < 4 * TOLERANCE[torch.bfloat16] * expected.abs().max()
 
 
@@ -166,8 +166,8 @@ def test_a_given_causality_overrules_the_mask(mechanism: str, causal: bool) -> N
     expected, _ = module(x, x, x, key_padding_mask=hidden, is_causal=causal)
     module.causal = causal
     for mask in (None, future()):
-        found, _ = module(x, x, x, key_padding_mask=hidden, attn_mask=mask)
-        assert_close(found, expected)
+        actual, _ = module(x, x, x, key_padding_mask=hidden, attn_mask=mask)
+        assert_close(actual, expected)
 
 
 def test_a_mask_changed_in_place_is_read_again(mechanism: str) -> None:

@@ -32,14 +32,14 @@ def values_and_grads(module: nn.Module, inputs: list[Tensor], **call: Any) -> li
     cotangent = torch.randn(out.shape, generator=rng, dtype=torch.float64)
     (out * cotangent).sum().backward()
     grads = [x.grad for x in [*leaves, *module.parameters()]]
-    found = [out, *grads] + ([] if weights is None else [weights])
-    return [x for x in found if x is not None]
+    actual = [out, *grads] + ([] if weights is None else [weights])
+    return [x for x in actual if x is not None]
 
 
 def assert_same(ours: nn.Module, theirs: nn.Module, inputs: list[Tensor], **call: Any) -> None:
-    found, expected = (values_and_grads(module, inputs, **call) for module in (ours, theirs))
-    assert len(found) == len(expected) >= len(inputs) + 2
-    for a, b in zip(found, expected, strict=True):
+    actual, expected = (values_and_grads(module, inputs, **call) for module in (ours, theirs))
+    assert len(actual) == len(expected) >= len(inputs) + 2
+    for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 

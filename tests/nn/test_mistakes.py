@@ -98,9 +98,9 @@ def test_constructor(settings: dict[str, Any], match: str) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "match"),
-    [({"kdim": 8}, "another width"), ({"add_bias_kv": True}, "a key of no event")],
+    [({"kdim": 8}, "another width"), ({"add_bias_kv": True}, "key that belongs to no event")],
 )
-def test_what_cannot_be_taken_over(settings: dict[str, Any], match: str) -> None:
+def test_what_cannot_be_converted(settings: dict[str, Any], match: str) -> None:
     theirs = torch.nn.MultiheadAttention(WIDTH, HEADS, **settings)
-    with pytest.raises(InputError, match=f"cannot be taken over: .*{match}"):
+    with pytest.raises(InputError, match=f"cannot be converted: .*{match}"):
         MultiheadAttention.from_torch(theirs)

@@ -52,10 +52,10 @@ class Case:
         """The same change to q, k and v."""
         return replace(self, q=change(self.q), k=change(self.k), v=change(self.v))
 
-    def at(self, places: slice | Tensor) -> Case:
+    def at(self, positions: slice | Tensor) -> Case:
         """The events at these places alone."""
-        keep = None if self.keep is None else self.keep[:, places]
-        return replace(self.map(lambda x: x[:, :, places]), keep=keep)
+        keep = None if self.keep is None else self.keep[:, positions]
+        return replace(self.map(lambda x: x[:, :, positions]), keep=keep)
 
     def rows(self, rows: slice | Tensor) -> Case:
         keep = None if self.keep is None else self.keep[rows]
@@ -135,8 +135,8 @@ def values_and_grads(form: Callable[[Case], Tensor], case: Case) -> dict[str, Te
     # zero times the leaves: an all-padded oracle or a form without decay may not depend on them
     loss = (out * cotangent.to(out.dtype)).sum() + sum(0 * x.sum() for x in leaves.values())
     grads = torch.autograd.grad(loss, list(leaves.values()))
-    found = {"out": out.detach(), **dict(zip(names, grads, strict=True))}
-    return {name: x.double() for name, x in found.items()}
+    actual = {"out": out.detach(), **dict(zip(names, grads, strict=True))}
+    return {name: x.double() for name, x in actual.items()}
 
 
 def assert_same_values_and_grads(
@@ -148,15 +148,15 @@ def assert_same_values_and_grads(
     """`fast` in each precision gives what `slow` gives once, in float64."""
     expected = values_and_grads(slow, case.to(torch.float64))
     for dtype in precisions:
-        found = values_and_grads(fast, case.to(dtype))
+        actual = values_and_grads(fast, case.to(dtype))
         for name, value in expected.items():
             # a unit vector of one feature has no gradient but rounding: v's scale is the measure
             scale = max(value.abs().max(), expected["out" if name == "out" else "v"].abs().max())
-            error = (found[name] - value).abs().max()
+            error = (actual[name] - value).abs().max()
             assert error <= TOLERANCE[dtype] * scale, (
                 f"{name} in {dtype} is off by {error:.2g} where its scale is {scale:.2g}"
             )
 
 
-def assert_close(found: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+def assert_close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)

@@ -55,9 +55,9 @@ def test_rows_sum_to_at_most_one(mechanism, causal, case) -> None:
 @settings(max_examples=20)
 @given(case=CASES)
 def test_rows_of_the_others_are_distributions(mechanism, causal, case) -> None:
-    found = matrix(mechanism, case, causal)
-    assert found.min() >= 0
-    sums = found.sum(-1)[case.kept[:, None].expand(found.shape[:3])]
+    actual = matrix(mechanism, case, causal)
+    assert actual.min() >= 0
+    sums = actual.sum(-1)[case.kept[:, None].expand(actual.shape[:3])]
     assert sums.max() <= 1 + 1e-9
     if mechanism != "linear-transformer":  # its features may all be zero, and then so is the row
         assert sums.min() >= 1 - 1e-9
@@ -134,12 +134,12 @@ def test_equal_events_share_the_attention_equally(causal) -> None:
     """By hand: N in 1/sqrt(N) is the number of kept events seen, so n equal ones weigh 1/n each."""
     keep = torch.tensor([[True, True, False, True], [False, True, False, False]])
     same = torch.full((2, 1, 4, 3), 2.0, dtype=torch.float64)
-    found = ops.attention_matrix("linrec", same, same, keep=keep, causal=causal)
+    actual = ops.attention_matrix("linrec", same, same, keep=keep, causal=causal)
     first = [[1, 0, 0, 0], [1 / 2, 1 / 2, 0, 0], [0] * 4, [1 / 3, 1 / 3, 0, 1 / 3]]
     if not causal:
         first[0] = first[1] = first[3]
     second = [[0] * 4, [0, 1, 0, 0], [0] * 4, [0] * 4]
-    assert_close(found[:, 0], torch.tensor([first, second], dtype=torch.float64), 1e-6)
+    assert_close(actual[:, 0], torch.tensor([first, second], dtype=torch.float64), 1e-6)
 
 
 def test_rowwise_is_the_released_formula() -> None:

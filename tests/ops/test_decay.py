@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linrec import ops
-from linrec.ops.accumulation import CHUNK, Clock, Past
+from linrec.ops.accumulation import CHUNK, ChunkedSums, Decay
 from linrec.ops.mechanism import EPSILON
 from tests.ops.cases import (
     Case,
@@ -36,10 +36,10 @@ def without_forgetting(case: Case) -> Case:
 @EITHER_WAY
 def test_without_forgetting_it_is_linrec(causal, padding) -> None:
     case = without_forgetting(random_case(130, seed=1, padding=padding))
-    found = values_and_grads(lambda x: attend("linrec-decay", x, causal), case)
+    actual = values_and_grads(lambda x: attend("linrec-decay", x, causal), case)
     expected = values_and_grads(lambda x: attend("linrec", x, causal), case)
     for name in ("out", "q", "k", "v"):
-        assert_close(found[name], expected[name])
+        assert_close(actual[name], expected[name])
 
 
 @PADDINGS
@@ -90,14 +90,14 @@ def test_it_weighs_by_distance(causal, seed, length, spans) -> None:
     query = query / (8 * (query.square().sum(-1, keepdim=True) + EPSILON)).sqrt()
     norm = (weight @ key.square() * weight.sum(-1, keepdim=True) + EPSILON).sqrt()
     expected = (query / norm) @ key.mT * weight
-    found = ops.attention_matrix("linrec-decay", case.q, case.k, causal=causal, decay=case.decay)
-    assert_close(found, expected)
+    actual = ops.attention_matrix("linrec-decay", case.q, case.k, causal=causal, decay=case.decay)
+    assert_close(actual, expected)
 
 
 @EITHER_WAY
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_the_two_clocks_agree(causal, dtype) -> None:
-    """Positions as ticks where no padding interferes, counted events elsewhere."""
+def test_positions_and_counted_events_agree(causal, dtype) -> None:
+    """Ages by position if no padding interferes, by counted events otherwise."""
     case = random_case(200, seed=5, dtype=dtype)
     garbage = random_case(200 + 37, seed=6, dtype=dtype)
     hole = torch.arange(237)
@@ -115,13 +115,13 @@ def test_the_two_clocks_agree(causal, dtype) -> None:
         v=fill(case.v, garbage.v),
         keep=(~hole).expand(3, -1),
     )
-    steady = values_and_grads(lambda x: attend("linrec-decay", x, causal), case)
-    ticking = values_and_grads(lambda x: attend("linrec-decay", x, causal)[:, :, ~hole], holed)
+    uniform = values_and_grads(lambda x: attend("linrec-decay", x, causal), case)
+    counted = values_and_grads(lambda x: attend("linrec-decay", x, causal)[:, :, ~hole], holed)
     tolerance = 1e-9 if dtype == torch.float64 else 1e-4
-    assert_close(ticking["out"], steady["out"], tolerance)
-    assert_close(ticking["decay"], steady["decay"], tolerance)
+    assert_close(counted["out"], uniform["out"], tolerance)
+    assert_close(counted["decay"], uniform["decay"], tolerance)
     for name in ("q", "k", "v"):
-        assert_close(ticking[name][:, :, ~hole], steady[name], tolerance)
+        assert_close(counted[name][:, :, ~hole], uniform[name], tolerance)
 
 
 def test_the_state_fades() -> None:
@@ -163,24 +163,24 @@ def test_both_ways_over_chunks_of_padding() -> None:
     check_both_ways(replace(case, keep=keep))
 
 
-def test_the_sums_around_are_those_of_the_matrix() -> None:
+def test_bidirectional_sums_are_those_of_the_matrix() -> None:
     rate, length = -torch.tensor([0.5, 0.01]).double(), 130
     time = torch.arange(length, dtype=torch.float64)
     weight = torch.exp(rate[:, None, None] * (time[:, None] - time).abs())  # [H, N, N]
     case = random_case(length, seed=8, batch=2)
-    past = Past(length, Clock(rate[:, None, None]), case.k)
-    assert_close(past.sum_around(case.k), weight @ case.k)
-    found = past.attended_around(case.q, case.k, case.v)
-    assert_close(found, ((case.q @ case.k.mT) * weight) @ case.v)
+    sums = ChunkedSums(length, Decay(rate[:, None, None]), case.k)
+    assert_close(sums.bidirectional_sum(case.k), weight @ case.k)
+    actual = sums.bidirectional_attention(case.q, case.k, case.v)
+    assert_close(actual, ((case.q @ case.k.mT) * weight) @ case.v)
 
 
 def test_both_ways_is_the_past_and_the_future_with_itself_once() -> None:
     length = 130
     case = random_case(length, seed=9, batch=2)
-    past = Past(length, Clock(case.decay[:, None, None]), case.k)
-    before = past.running_sum(case.k)[0]
-    after = past.running_sum(case.k.flip(2))[0].flip(2)
-    assert_close(past.sum_around(case.k), before + after - case.k)
+    sums = ChunkedSums(length, Decay(case.decay[:, None, None]), case.k)
+    before = sums.causal_sum(case.k)[0]
+    after = sums.causal_sum(case.k.flip(2))[0].flip(2)
+    assert_close(sums.bidirectional_sum(case.k), before + after - case.k)
 
 
 def test_both_ways_turns_with_time() -> None:

@@ -24,10 +24,10 @@ EITHER_WAY = pytest.mark.parametrize("causal", [False, True], ids=["bidirectiona
 
 
 def finite(mechanism: str, causal: bool, case) -> dict[str, torch.Tensor]:
-    found = values_and_grads(lambda x: attend(mechanism, x, causal), case)
-    for name, value in found.items():
+    actual = values_and_grads(lambda x: attend(mechanism, x, causal), case)
+    for name, value in actual.items():
         assert value.isfinite().all(), f"{name} is not finite"
-    return found
+    return actual
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -37,20 +37,20 @@ def test_an_empty_row_gives_zeros_and_no_gradient(mechanism, causal, dtype) -> N
     for padding in ("all", "end", "random"):
         case = random_case(70, seed=1, padding=padding, dtype=dtype)
         case.keep[1] = False
-        found = finite(mechanism, causal, case)
-        assert (found["out"][1] == 0).all()
+        actual = finite(mechanism, causal, case)
+        assert (actual["out"][1] == 0).all()
         for name in ("q", "k", "v"):
-            assert (found[name][1] == 0).all()
+            assert (actual[name][1] == 0).all()
 
 
 @EITHER_WAY
 @EVERY_MECHANISM
 def test_a_padded_event_gives_zeros_and_gets_no_gradient(mechanism: str, causal: bool) -> None:
     case = random_case(70, seed=2, padding="random", dtype=torch.float32)
-    found = finite(mechanism, causal, case)
+    actual = finite(mechanism, causal, case)
     padded = ~case.keep[:, None].expand(3, 2, 70)
     for name in ("out", "q", "k", "v"):
-        assert (found[name][padded] == 0).all()
+        assert (actual[name][padded] == 0).all()
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -1.0, -50.0])

@@ -96,10 +96,10 @@ def test_autocast_does_not_narrow_the_sums(mechanism, causal) -> None:
     case = random_case(70, padding="random", dtype=torch.float32)
     expected = attend(mechanism, case, causal)
     with torch.autocast("cpu", torch.bfloat16):
-        found = attend(mechanism, case, causal)
+        actual = attend(mechanism, case, causal)
         resumed, _ = resume(mechanism, case, start(mechanism, case))
-    assert found.dtype == torch.float32
-    assert torch.equal(found, expected)
+    assert actual.dtype == torch.float32
+    assert torch.equal(actual, expected)
     if causal:
         torch.testing.assert_close(resumed, expected)
 
@@ -110,6 +110,6 @@ def test_a_long_history_in_bfloat16_is_summed_in_float32(mechanism) -> None:
     ones = torch.ones(1, 1, 2000, 4, dtype=torch.bfloat16)
     values = torch.arange(2000.0)[None, None, :, None].expand_as(ones).bfloat16()
     case = replace(CASE, q=ones, k=ones, v=values, keep=None, decay=torch.tensor([-1e-3]))
-    found = attend(mechanism, case, True)[0, 0, -1].float()
+    actual = attend(mechanism, case, True)[0, 0, -1].float()
     expected = attend(mechanism, case.to(torch.float64), True)[0, 0, -1].float()
-    torch.testing.assert_close(found, expected, rtol=2**-8, atol=0)
+    torch.testing.assert_close(actual, expected, rtol=2**-8, atol=0)

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import textwrap
+from itertools import product
+from threading import Barrier, Thread
 
 import pytest
 import torch
@@ -15,6 +17,8 @@ from torch import Tensor
 
 from linrec import ops
 from linrec.ops import fused
+from linrec.ops.rule import FeatureMap, Normaliser, Rule
+from linrec.ops.rule_based import RuleBased
 from linrec.types import InputError
 from tests.ops.cases import (
     Case,
@@ -27,10 +31,10 @@ from tests.ops.cases import (
 )
 
 pytestmark = pytest.mark.skipif(
-    fused.kernels().startswith("off"), reason=f"kernels are {fused.kernels()}"
+    ops.kernels().startswith("off"), reason=f"kernels are {ops.kernels()}"
 )
 
-COVERED = sorted(fused.RULES)
+COVERED = [name for name in ops.MECHANISMS if not ops.kernels(name).startswith("off")]
 PRECISIONS = (torch.float32, torch.bfloat16)
 PADDINGS: list[Padding] = ["none", "end", "start", "random", "all"]
 
@@ -41,7 +45,8 @@ def twin(mechanism: str, case: Case, causal: bool) -> Tensor:
 
 
 def assert_equals_twin(mechanism: str, case: Case, causal: bool) -> None:
-    assert fused.covers(mechanism, *(x.float() for x in (case.q, case.k, case.v)))
+    rule = ops.find(mechanism).rule
+    assert fused.covers(rule, *(x.float() for x in (case.q, case.k, case.v)))
     assert_same_values_and_grads(
         lambda c: attend(mechanism, c, causal),
         lambda c: twin(mechanism, c, causal),
@@ -150,25 +155,25 @@ def test_any_strides() -> None:
 @pytest.mark.parametrize("causal", [True, False])
 def test_threads_change_nothing(causal: bool) -> None:
     case = random_case(300, batch=4, heads=4, width=32, dtype=torch.float32, padding="end")
-    found = []
+    actual = []
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            found.append(values_and_grads(lambda c: attend("linrec-decay", c, causal), case))
+            actual.append(values_and_grads(lambda c: attend("linrec-decay", c, causal), case))
     finally:
         torch.set_num_threads(1)
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+    assert all(torch.equal(actual[0][name], actual[1][name]) for name in actual[0])
 
 
 def test_second_derivatives_come_from_the_torch_form() -> None:
     case = random_case(6, width=8, dtype=torch.float32)
-    found = []
+    actual = []
     for form in (attend, twin):
         q = case.q.clone().requires_grad_()
         out = form("linrec", Case(q, case.k, case.v, None, case.decay), True)
         (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-        found.append(torch.autograd.grad(first.square().sum(), q)[0])
-    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
+        actual.append(torch.autograd.grad(first.square().sum(), q)[0])
+    torch.testing.assert_close(*actual, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("decayed", [True, False])
@@ -176,12 +181,12 @@ def test_is_a_well_behaved_operator(decayed: bool) -> None:
     case = random_case(9, width=8, dtype=torch.float32, padding="end")
     q, k, v = (x.requires_grad_() for x in (case.q, case.k, case.v))
     decay = case.decay.requires_grad_() if decayed else None
-    name = "linrec-decay" if decayed else "linrec"
+    rule = [int(field) for field in ops.find("linrec-decay").rule]
     projected = (
         torch.stack([q, k, v], 2).transpose(1, 3).detach().requires_grad_()
     )  # [B, N, 3, H, D]
     for parts in ([q, k, v], [projected.requires_grad_()]):
-        torch.library.opcheck(fused._attend, (parts, case.keep, decay, name, True))
+        torch.library.opcheck(fused._attend, (parts, case.keep, decay, rule, True))
 
 
 def test_a_projection_of_another_shape_is_refused() -> None:
@@ -190,7 +195,7 @@ def test_a_projection_of_another_shape_is_refused() -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("mechanism", list(fused.RULES))
+@pytest.mark.parametrize("mechanism", COVERED)
 def test_a_projection_is_taken_whole(mechanism: str, causal: bool) -> None:
     torch.manual_seed(0)
     projected = torch.randn(3, 21, 3, 2, 16, requires_grad=True)
@@ -214,17 +219,39 @@ def test_compiles_into_one_graph() -> None:
     compiled = torch.compile(
         lambda c: attend("linrec-decay", c, True).square(), fullgraph=True, backend="aot_eager"
     )
-    found = values_and_grads(compiled, case)
+    actual = values_and_grads(compiled, case)
     expected = values_and_grads(lambda c: attend("linrec-decay", c, True).square(), case)
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value)
+        torch.testing.assert_close(actual[name], value)
 
 
-def test_under_autocast_takes_what_it_is_given() -> None:
-    case = random_case(9, width=8, dtype=torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(attend("linrec", case, True), attend("linrec", case, True))
-        assert attend("linrec", case.to(torch.bfloat16), True).dtype == torch.bfloat16
+@pytest.mark.slow
+def test_compiled_without_kernels_there_are_none() -> None:
+    q, k, v = fused_projection().permute(2, 0, 3, 1, 4)
+    operators = []
+
+    def keep_graph(module: torch.fx.GraphModule, _: list[Tensor]) -> torch.fx.GraphModule:
+        operators.extend(str(node.target) for node in module.graph.nodes)
+        return module
+
+    with ops.without_kernels():
+        attended = torch.compile(
+            lambda *x: ops.attend("linrec", *x, causal=True), fullgraph=True, backend=keep_graph
+        )(q, k, v)
+    assert not any("linrec" in name for name in operators)
+    torch.testing.assert_close(attended, ops.attend("linrec", q, k, v, causal=True))
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
+def test_autocast_changes_nothing(dtype: torch.dtype) -> None:
+    """Neither the inputs nor the sums are rounded: the precision is the caller's."""
+    case = random_case(9, width=8, dtype=dtype)
+    for form in (attend, twin):
+        expected = form("linrec", case, True)
+        with torch.autocast("cpu", torch.bfloat16):
+            actual = form("linrec", case, True)
+        assert actual.dtype == dtype
+        assert torch.equal(actual, expected)
 
 
 def test_says_what_runs() -> None:
@@ -233,7 +260,95 @@ def test_says_what_runs() -> None:
     assert ops.kernels("softmax").startswith("off: ")
     with ops.without_kernels():
         assert ops.kernels().startswith("off: ")
-    assert not fused.covers("linrec", *[torch.zeros(1, 1, 1, 8, dtype=torch.float64)] * 3)
+    assert not fused.covers(
+        ops.find("linrec").rule, *[torch.zeros(1, 1, 1, 8, dtype=torch.float64)] * 3
+    )
+
+
+RULES = [
+    Rule(feature_map, normaliser, *flags)
+    for feature_map, normaliser in product(FeatureMap, Normaliser)
+    for flags in product([False, True], repeat=3)
+    # rows of features of any sign may sum to nearly nothing, where no two forms agree
+    if normaliser != Normaliser.ROW_SUM or feature_map == FeatureMap.ELU_PLUS_ONE
+]
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_every_rule_that_can_be_declared(rule: Rule, causal: bool) -> None:
+    case = random_case(21, width=12, batch=2, padding="random")
+    rules = [rule]
+    if rule.normaliser == Normaliser.COLUMN_NORM:
+        rules.append(rule._replace(decay=True))
+    for each in rules:
+        assert_same_values_and_grads(
+            lambda c, rule=each: fused.attend(
+                rule, [c.q, c.k, c.v], c.keep, causal, c.decay if rule.decay else None
+            ),
+            lambda c, rule=each: RuleBased(rule).attend(
+                c.q, c.k, c.v, c.keep, causal, c.decay if rule.decay else None
+            ),
+            case,
+            PRECISIONS,
+        )
+
+
+def test_a_decay_without_column_norms_takes_the_torch_form() -> None:
+    rule = ops.find("linear-transformer").rule._replace(decay=True)
+    assert not fused.has_kernel(rule)
+    case = random_case(5, width=8, dtype=torch.float32)
+    with pytest.raises(ValueError, match="column norms"):
+        fused.attend(rule, [case.q, case.k, case.v], None, True, case.decay)
+
+
+def test_a_rule_that_no_kernel_knows_is_refused() -> None:
+    case = random_case(5, width=8, dtype=torch.float32)
+    with pytest.raises(ValueError, match="unknown feature map"):
+        fused._attend([case.q, case.k, case.v], None, None, [7, 0, 0, 0, 0, 0], True)
+
+
+def test_the_switch_belongs_to_one_thread() -> None:
+    """One thread compares the two forms while another continues with the kernels."""
+    q, k, v = fused_projection().permute(2, 0, 3, 1, 4)
+    off, seen = Barrier(2), {}
+
+    def kernel_calls() -> int:
+        with torch.profiler.profile() as profile:
+            ops.attend("linrec", q, k, v, causal=True)
+        return sum(event.name == "linrec::attend" for event in profile.events())
+
+    def compare() -> None:
+        with ops.without_kernels():
+            off.wait()  # the other thread looks while this one has them off
+            seen["off"] = ops.kernels()
+            off.wait()
+        seen["on again"] = ops.kernels()
+
+    thread = Thread(target=compare)
+    thread.start()
+    off.wait()
+    seen["other thread"] = ops.kernels()
+    calls = kernel_calls()
+    off.wait()
+    thread.join()
+    assert calls == 1
+    assert seen["off"].startswith("off: ")
+    assert seen["other thread"] == seen["on again"] == ops.kernels()
+    assert not ops.kernels().startswith("off")
+
+
+def test_second_derivatives_leave_the_switch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The torch form of a double backward is called as such, whatever the switch says."""
+
+    def refused() -> None:
+        raise AssertionError("the kernels were switched within autograd")
+
+    monkeypatch.setattr(fused, "without_kernels", refused)
+    q = fused_projection().permute(2, 0, 3, 1, 4)[0].requires_grad_()
+    out = ops.attend("linrec", q, q, q, causal=True)
+    (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    assert torch.autograd.grad(first.square().sum(), q)[0].isfinite().all()
 
 
 def run(code: str, **env: str) -> str:
@@ -259,9 +374,10 @@ def test_every_instruction_set_gives_the_same(instructions: str) -> None:
     code = """
         import torch
         from linrec import ops
-        from linrec.ops import fused
         print(ops.kernels())
-        for name in fused.RULES:
+        for name in ops.MECHANISMS:
+            if ops.kernels(name).startswith("off"):
+                continue
             for causal in (True, False):
                 for width in (8, 16, 20, 64):
                     torch.manual_seed(width)

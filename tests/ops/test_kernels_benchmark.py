@@ -18,10 +18,10 @@ def test_a_tiny_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = "--lengths 8 16 --widths 8 --events 32 --repeats 1 --out"
     monkeypatch.setattr(sys, "argv", ["kernels", *arguments.split(), str(out)])
     kernels.main()
-    found = json.loads(out.read_text())
-    assert {"commit", "machine", "kernels", "copy_gb_a_second", "slopes"} <= found.keys()
-    assert [row["what"] for row in found["rows"]] == ["forward", "both"] * 2
-    assert kernels.table(found).count("\n| 8 |") == 2
+    actual = json.loads(out.read_text())
+    assert {"commit", "machine", "kernels", "copy_gb_a_second", "slopes"} <= actual.keys()
+    assert [row["what"] for row in actual["rows"]] == ["forward", "both"] * 2
+    assert kernels.table(actual).count("\n| 8 |") == 2
 
 
 @pytest.mark.skipif(not kernels.OUT.exists(), reason="nothing has been measured yet")

@@ -37,16 +37,16 @@ def in_holes(case: Case, holes: Tensor) -> tuple[Case, Tensor]:
     Also where the events are now.
     """
     length = case.length + int(holes.sum())
-    places = torch.arange(case.length) + holes[:-1].cumsum(0)
+    positions = torch.arange(case.length) + holes[:-1].cumsum(0)
 
     def spread(x: Tensor) -> Tensor:
         wide = 100 * torch.randn(*x.shape[:2], length, x.shape[3], dtype=x.dtype)
-        wide[:, :, places] = x
+        wide[:, :, positions] = x
         return wide
 
     keep = torch.zeros(case.q.shape[0], length, dtype=torch.bool)
-    keep[:, places] = case.kept
-    return replace(case.map(spread), keep=keep), places
+    keep[:, positions] = case.kept
+    return replace(case.map(spread), keep=keep), positions
 
 
 @EITHER_WAY
@@ -65,9 +65,9 @@ def test_padding_changes_nothing(mechanism, causal, seed, length, where, count) 
         holes += torch.randint(0, 3, holes.shape, generator=torch.Generator().manual_seed(seed))
     else:
         holes[0 if where == "before" else -1] = count
-    padded, places = in_holes(case, holes)
+    padded, positions = in_holes(case, holes)
     out = attend(mechanism, padded, causal)
-    assert_close(out[:, :, places], attend(mechanism, case, causal))
+    assert_close(out[:, :, positions], attend(mechanism, case, causal))
     assert (out[~padded.keep[:, None].expand(out.shape[:3])] == 0).all()
 
 
@@ -133,13 +133,13 @@ def test_stepping_is_causal(mechanism: str) -> None:
     assert_same_state(state, resume(mechanism, case, start(mechanism, case))[1])
 
 
-def assert_same_state(found: ops.State, expected: ops.State) -> None:
-    assert_close(found.memory, expected.memory)
-    assert_close(found.column, expected.column)
-    assert_close(found.count, expected.count)
-    assert (found.peak is None) == (expected.peak is None)
-    if found.peak is not None and expected.peak is not None:
-        assert torch.equal(found.peak, expected.peak)
+def assert_same_state(actual: ops.State, expected: ops.State) -> None:
+    assert_close(actual.memory, expected.memory)
+    assert_close(actual.column, expected.column)
+    assert_close(actual.count, expected.count)
+    assert (actual.peak is None) == (expected.peak is None)
+    if actual.peak is not None and expected.peak is not None:
+        assert torch.equal(actual.peak, expected.peak)
 
 
 @EVERY_LINEAR

@@ -67,7 +67,7 @@ def test_the_measure_sees_a_quadratic_form() -> None:
 def test_a_hundred_thousand_events(mechanism, causal) -> None:
     case = random_case(100_000, batch=1, heads=1, padding="random", dtype=torch.float32)
     if mechanism in ("linrec", "linrec-decay"):
-        found = values_and_grads(lambda x: attend(mechanism, x, causal), case)
-        assert all(x.isfinite().all() for x in found.values())
+        actual = values_and_grads(lambda x: attend(mechanism, x, causal), case)
+        assert all(x.isfinite().all() for x in actual.values())
     else:
         assert attend(mechanism, case, causal).isfinite().all()

@@ -102,7 +102,7 @@ def test_gradients_are_those_of_finite_differences(
 def test_gradient_of_the_decay_at_its_edge(causal: bool) -> None:
     """At g = 1 the gradient is still that of the formula, not of a clamp."""
     case = replace(random_case(40, seed=9, padding="random"), decay=torch.zeros(2).double())
-    found = values_and_grads(lambda x: attend("linrec-decay", x, causal), case)
+    actual = values_and_grads(lambda x: attend("linrec-decay", x, causal), case)
     expected = values_and_grads(lambda x: oracle("linrec-decay", x, causal), case)
     assert expected["decay"].abs().min() > 1e-3
-    torch.testing.assert_close(found["decay"], expected["decay"])
+    torch.testing.assert_close(actual["decay"], expected["decay"])

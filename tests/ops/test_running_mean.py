@@ -29,9 +29,9 @@ class Events:
     def to(self, dtype: torch.dtype) -> Events:
         return replace(self, x=self.x.to(dtype), logit=self.logit.to(dtype))
 
-    def at(self, places: slice | Tensor) -> Events:
-        keep = None if self.keep is None else self.keep[:, places]
-        return Events(self.x[:, places], self.logit[:, places], keep)
+    def at(self, positions: slice | Tensor) -> Events:
+        keep = None if self.keep is None else self.keep[:, positions]
+        return Events(self.x[:, positions], self.logit[:, positions], keep)
 
     @property
     def begun(self) -> Tensor:
@@ -70,18 +70,18 @@ def values_and_grads(form, events: Events) -> dict[str, Tensor]:
     out = form(leaves)
     cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).bfloat16()
     (out * cotangent.to(out.dtype) * events.begun[..., None]).sum().backward()
-    found = {"out": out.detach(), "x": leaves.x.grad, "logit": leaves.logit.grad}
-    return {name: value.double() for name, value in found.items()}
+    actual = {"out": out.detach(), "x": leaves.x.grad, "logit": leaves.logit.grad}
+    return {name: value.double() for name, value in actual.items()}
 
 
 def assert_as_the_oracle(events: Events, *precisions: torch.dtype) -> None:
     expected = values_and_grads(slow, events)
     for dtype in precisions or tuple(TOLERANCE):
-        found = values_and_grads(fast, events.to(dtype))
+        actual = values_and_grads(fast, events.to(dtype))
         for name, value in expected.items():
             # the gradient of a lone event's logit is zero but for rounding: x's is the measure
             scale = max(value.abs().max(), expected["x"].abs().max())
-            error = (found[name] - value).abs().max()
+            error = (actual[name] - value).abs().max()
             assert error <= TOLERANCE[dtype] * scale, f"{name} in {dtype} is off by {error:.2g}"
 
 
@@ -126,15 +126,17 @@ def test_the_precision_of_the_vectors_comes_back(dtype: torch.dtype) -> None:
 def test_padding_changes_nothing(seed, length, most, after) -> None:
     events = random_events(length, seed, batch=2)
     rng = torch.Generator().manual_seed(seed)
-    places = torch.arange(length) + torch.randint(0, most + 1, (length,), generator=rng).cumsum(0)
-    total = int(places[-1]) + 1 + after
+    positions = torch.arange(length) + torch.randint(0, most + 1, (length,), generator=rng).cumsum(
+        0
+    )
+    total = int(positions[-1]) + 1 + after
     x, logit = 1e3 * torch.randn(2, total, 5).double(), 1e3 * torch.randn(2, total).double()
     keep = torch.zeros(2, total, dtype=torch.bool)
-    x[:, places], logit[:, places], keep[:, places] = events.x, events.logit, True
-    found, state = ops.running_mean(x, logit, keep=keep)
+    x[:, positions], logit[:, positions], keep[:, positions] = events.x, events.logit, True
+    actual, state = ops.running_mean(x, logit, keep=keep)
     expected, state_without = ops.running_mean(events.x, events.logit)
-    assert_close(found[:, places], expected)
-    assert found.isfinite().all()
+    assert_close(actual[:, positions], expected)
+    assert actual.isfinite().all()
     assert_same_state(state, state_without)
 
 
@@ -179,9 +181,9 @@ def test_rows_do_not_see_each_other() -> None:
 # -------------------------------------------------------------------------------------------- state
 
 
-def assert_same_state(found: MeanState, expected: MeanState) -> None:
-    assert_close(found.total, expected.total)
-    assert torch.equal(found.peak, expected.peak)
+def assert_same_state(actual: MeanState, expected: MeanState) -> None:
+    assert_close(actual.total, expected.total)
+    assert torch.equal(actual.peak, expected.peak)
 
 
 def empty(events: Events) -> MeanState:
@@ -205,9 +207,9 @@ def in_pieces(events: Events, borders: list[int]) -> tuple[Tensor, MeanState]:
 @given(seed=SEEDS, cuts=st.sets(st.integers(1, 149), max_size=6))
 def test_cut_anywhere_and_resumed_is_uncut(padding, seed, cuts) -> None:
     events = random_events(150, seed, batch=2, padding=padding)
-    found, state = in_pieces(events, [0, *sorted(cuts), 150])
+    actual, state = in_pieces(events, [0, *sorted(cuts), 150])
     expected, last = ops.running_mean(events.x, events.logit, keep=events.keep)
-    assert_close(found, expected)
+    assert_close(actual, expected)
     assert_same_state(state, last)
 
 
@@ -219,9 +221,9 @@ def test_one_event_at_a_time_is_uncut() -> None:
 def test_resume_has_the_gradients_of_the_whole() -> None:
     events = random_events(100, seed=6, padding="random")
     expected = values_and_grads(fast, events)
-    found = values_and_grads(lambda some: in_pieces(some, [0, 1, 40, 100])[0], events)
+    actual = values_and_grads(lambda some: in_pieces(some, [0, 1, 40, 100])[0], events)
     for name, value in expected.items():
-        assert_close(found[name], value)
+        assert_close(actual[name], value)
 
 
 def test_padding_leaves_the_state_alone() -> None:

@@ -18,12 +18,12 @@ def test_a_tiny_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["transplant", *arguments.split(), str(out)])
     monkeypatch.setattr(transplant, "MECHANISMS", ("original", "linrec-decay"))
     transplant.main()
-    found = json.loads(out.read_text())
-    assert {"commit", "date", "machine", "torch", "command", "versions"} <= found.keys()
-    assert [row["mechanism"] for row in found["rows"]] == ["original", "linrec-decay"]
-    first = found["rows"][0]
+    result = json.loads(out.read_text())
+    assert {"commit", "date", "machine", "torch", "command", "versions"} <= result.keys()
+    assert [row["mechanism"] for row in result["rows"]] == ["original", "linrec-decay"]
+    first = result["rows"][0]
     assert (first["train_ratio"], first["eval_ratio"]) == (1.0, 1.0)
-    assert all(row[what] > 0 for row in found["rows"] for what in ("train_ms", "eval_ms"))
+    assert all(row[what] > 0 for row in result["rows"] for what in ("train_ms", "eval_ms"))
 
 
 def test_no_figure_on_the_page_was_typed_in() -> None:

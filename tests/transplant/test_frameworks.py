@@ -23,14 +23,14 @@ SECONDS = 400
 BIDIRECTIONAL = {"BERT4Rec", "BERT4RecModel", "BERT, eager", "BERT, sdpa"}
 
 
-def findings(name: str, data: Path) -> dict[str, Any]:
+def results(name: str, data: Path) -> dict[str, Any]:
     if not environments.is_ready(name):
         note = environments.note(name)
         pytest.skip(note.read_text() if note.is_file() else f".envs/{name} is not there: make envs")
     done = environments.run(name, f"tests.transplant.runners.{name}", str(data), seconds=SECONDS)
     assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def pinned(name: str, package: str) -> str:
@@ -52,13 +52,13 @@ def pinned(name: str, package: str) -> str:
     ],
 )
 def test_transplanted(shared_data: Path, name: str, package: str, models: list[str]) -> None:
-    found = findings(name, shared_data)
-    assert found["version"] == pinned(name, package)
-    assert found["torch"] == pinned(name, "torch")
+    result = results(name, shared_data)
+    assert result["version"] == pinned(name, package)
+    assert result["torch"] == pinned(name, "torch")
     # of linrec only what needs nothing but torch
-    assert found["rooms"] == ["nn", "ops", "transplant", "types"]
-    assert list(found["models"]) == models
-    for model, seen in found["models"].items():
+    assert result["rooms"] == ["nn", "ops", "transplant", "types"]
+    assert list(result["models"]) == models
+    for model, seen in result["models"].items():
         check_conversion(model, seen)
         check_laws(model, seen)
         check_learning(model, seen)

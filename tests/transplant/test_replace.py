@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import linrec
 from linrec.nn import MultiheadAttention
-from linrec.transplant import Adapter, Place, huggingface
+from linrec.transplant import Adapter, NamedModule, huggingface
 from linrec.types import InputError
 from tests.ops.cases import LINEAR, assert_close
 
@@ -69,9 +69,9 @@ def test_softmax_changes_nothing(
     }
     with torch.inference_mode(not training), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, on nested tensors
-        expected, found = theirs(x, **call), ours(x, **call)
+        expected, actual = theirs(x, **call), ours(x, **call)
     real = ~padding if masks in ("padding", "both") else torch.ones_like(padding)
-    assert_close(found[real], expected[real], 1e-5)
+    assert_close(actual[real], expected[real], 1e-5)
     assert calls == ["layers.0.self_attn", "layers.1.self_attn"]
 
 
@@ -245,7 +245,7 @@ def parametrized() -> nn.Module:
         (hooked(), "it has hooks"),
         (parametrized(), "forward of its own|parametrized"),
         (OddAttention(), "OddAttention is not known to linrec"),
-        (nn.MultiheadAttention(WIDTH, 2, add_zero_attn=True), "a key of no event"),
+        (nn.MultiheadAttention(WIDTH, 2, add_zero_attn=True), "key that belongs to no event"),
     ],
 )
 def test_what_stays_says_why(module: nn.Module, reason: str) -> None:
@@ -273,7 +273,7 @@ class AsNow(AsLongAgo):
 @pytest.mark.parametrize("adapter", [huggingface.BERT, huggingface.GPT2])
 def test_an_older_transformers_stays(adapter: Adapter) -> None:
     def reason(module: nn.Module, name: str = "attn") -> str:
-        return adapter.why_not(Place(name, nn.Sequential(), "attn", module)) or ""
+        return adapter.why_not(NamedModule(name, nn.Sequential(), "attn", module)) or ""
 
     assert "an older transformers" in reason(AsLongAgo())
     assert reason(AsNow()) == ""

@@ -45,7 +45,7 @@ class Block(nn.Module):
         return self._after(x, self.attention(self._before(x), keep))
 
     def resume(self, x: Tensor, keep: Tensor, state: State) -> tuple[Tensor, State]:
-        """The same for events that go on from a state, and the state after them."""
+        """The same for events that follow a state, and the state after them."""
         attended, state = self.attention.resume(self._before(x), keep, state)
         return self._after(x, attended), state
 

@@ -10,7 +10,7 @@ from linrec.ops.dropout import dropout
 
 
 class Dropout(nn.Module):
-    """Zeroes a share of the numbers in training and enlarges the others by as much."""
+    """In training, zeroes a share of the numbers and scales the others to keep the mean."""
 
     def __init__(self, share: float) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ class FieldEmbedding(nn.Module):
     def __init__(self, field: Field, codes: Tensor, width: int) -> None:
         super().__init__()
         self.value = nn.Embedding(field.size, width, padding_idx=NOTHING)
-        # not part of the weights: made again from the items and the field's vocabulary
+        # not part of the weights: rebuilt from the items and the field's vocabulary
         self.register_buffer("codes", codes, persistent=False)
 
     def forward(self, items: Tensor) -> Tensor:
@@ -46,12 +46,12 @@ class FeatureEmbedding(nn.Module):
 
 
 class FieldAttention(nn.Module):
-    """Fuses the fields of an item, each as much as it tells."""
+    """Fuses the fields of an item by learned weights."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.look = nn.Linear(width, width)
-        self.judge = nn.Linear(width, 1, bias=False)  # a softmax would not notice one
+        self.judge = nn.Linear(width, 1, bias=False)  # a softmax ignores a constant
 
     def forward(self, fields: Tensor) -> Tensor:
         """[..., fields, width] -> [..., width]."""

@@ -1,4 +1,4 @@
-"""One weight a position, and the weighted mean of what the positions stand for."""
+"""One weight per position, and the weighted mean over positions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class WeightedMean(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.weigh = nn.Linear(width, 1, bias=False)  # a softmax would not notice one
+        self.weigh = nn.Linear(width, 1, bias=False)  # a softmax ignores a constant
 
     def forward(
         self, x: Tensor, hidden: Tensor, keep: Tensor, state: MeanState | None = None
     ) -> tuple[Tensor, MeanState]:
-        """x: [B, N, width], weighed by what `hidden` says of each position -> same shape."""
+        """x: [B, N, width], weighted by a score of `hidden` at each position -> same shape."""
         return ops.running_mean(x, self.weigh(hidden)[..., 0], keep=keep, state=state)
 
     def start(self, users: int) -> MeanState:

@@ -1,4 +1,4 @@
-"""A stack of Transformer blocks over events, each of which knows its place in the history."""
+"""A stack of Transformer blocks over events and their positions in the history."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StackShape:
 
 @dataclass(frozen=True, slots=True)
 class StackState:
-    """All that a stack remembers of each user's past."""
+    """All that a stack remembers of each user's history."""
 
     seen: Tensor  # [B], events so far
     layers: tuple[State, ...]  # of each block's attention
@@ -57,22 +57,22 @@ class Stack(nn.Module):
     ) -> tuple[Tensor, StackState | None]:
         """events: [B, N, width], keep: [B, N] -> hidden [B, N, width].
 
-        With a state the events go on from it and the state after them comes back; without one they
-        are all there is, and nothing does.
+        With a state the events follow it, and the state after them is returned; without one they
+        are the whole history, and None is returned.
         """
-        x = self.dropout(self.norm(events + self.position(self._places(keep, state))))
+        x = self.dropout(self.norm(events + self.position(self._positions(keep, state))))
         if state is None:
             for block in self._blocks:
                 x = block(x, keep)
             return self.final_norm(x), None
-        after = []
-        for block, remembered in zip(self._blocks, state.layers, strict=True):
-            x, new = block.resume(x, keep, remembered)
-            after.append(new)
-        return self.final_norm(x), StackState(state.seen + keep.sum(1), tuple(after))
+        final = []
+        for block, initial_state in zip(self._blocks, state.layers, strict=True):
+            x, final_state = block.resume(x, keep, initial_state)
+            final.append(final_state)
+        return self.final_norm(x), StackState(state.seen + keep.sum(1), tuple(final))
 
     def start(self, users: int) -> StackState:
-        """The state of users without a past."""
+        """The state of users without events."""
         device = self.position.weight.device
         seen = torch.zeros(users, dtype=torch.int64, device=device)
         return StackState(seen, tuple(block.attention.start(users) for block in self._blocks))
@@ -81,12 +81,12 @@ class Stack(nn.Module):
     def _blocks(self) -> Sequence[Block]:
         return cast("Sequence[Block]", self.blocks)
 
-    def _places(self, keep: Tensor, state: StackState | None) -> Tensor:
+    def _positions(self, keep: Tensor, state: StackState | None) -> Tensor:
         if state is None:
-            places = torch.arange(keep.shape[1], device=keep.device)
+            positions = torch.arange(keep.shape[1], device=keep.device)
         else:
-            places = state.seen[:, None] + (keep.cumsum(1) - 1).clamp(min=0)
-        return places.clamp(max=self.position.num_embeddings - 1)
+            positions = state.seen[:, None] + (keep.cumsum(1) - 1).clamp(min=0)
+        return positions.clamp(max=self.position.num_embeddings - 1)
 
 
 def _block(shape: StackShape) -> Block:

@@ -1,8 +1,8 @@
-"""Masks as other libraries write them, read back into padding and causality.
+"""Masks as other libraries write them, read as padding and causality.
 
 B batch, H heads, L queries, S keys, N positions where L = S. A mask follows the convention of
-torch's scaled_dot_product_attention: bool, True where a pair may meet, or a number that is added
-to the pair's score.
+torch's scaled_dot_product_attention: bool, True where a query may see a key, or a number that is
+added to the pair's score.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORBIDDEN = -1_000.0
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Three ways of saying what may be seen; what is seen is what all of them allow."""
+    """Three ways to restrict which keys a query sees; all of them apply."""
 
     padding: Tensor | None = None  # [B, S]
     pairs: Tensor | None = None  # broadcasts to [B, H, L, S]
@@ -31,7 +31,7 @@ class Mask:
 
 
 def allowed(mask: Tensor) -> Tensor:
-    """The mask as bool, or a sentence where it weighs pairs instead of forbidding them."""
+    """The mask as bool; one that weighs pairs instead of forbidding them is refused."""
     if mask.dtype == torch.bool:
         return mask
     seen = mask == 0
@@ -88,22 +88,22 @@ def _sum(parts: list[Tensor]) -> Tensor:
     return first
 
 
-# the last mask that was read: all layers of a model are given the same one, and reading it is the
-# only thing here whose cost grows with N^2
+# the last mask that was read: all layers of a model receive the same one, and reading it is the
+# only step here whose cost grows with N^2
 _last: tuple[weakref.ref[Tensor], tuple[object, ...], tuple[Tensor, bool]] | None = None
 
 
 def _read_once(pairs: Tensor, source: Tensor | None) -> tuple[Tensor, bool]:
     global _last  # noqa: PLW0603 - one slot, checked by identity and version before it is used
     source = pairs if source is None else source
-    if source.is_inference() or torch.compiler.is_compiling():  # no version tells of changes
+    if source.is_inference() or torch.compiler.is_compiling():  # no version counter
         return _read_pairs(pairs)
     last, form = _last, (source._version, pairs.shape, pairs is source)
     if last is not None and last[0]() is source and last[1] == form:
         return last[2]
-    found = _read_pairs(pairs)
-    _last = (weakref.ref(source), form, found)
-    return found
+    result = _read_pairs(pairs)
+    _last = (weakref.ref(source), form, result)
+    return result
 
 
 def _read_pairs(pairs: Tensor) -> tuple[Tensor, bool]:
@@ -112,14 +112,14 @@ def _read_pairs(pairs: Tensor) -> tuple[Tensor, bool]:
         return seen[:, 0], False
     causal = not bool(seen.triu(1).any())
     itself = seen.diagonal(dim1=1, dim2=2)
-    # where padding may see itself, lest its softmax be empty, only what others see is real
+    # where padding may see itself (its softmax would be empty), a real key is one that others see
     for keep in (itself, _seen_by_others(seen, itself, causal)):
         if _explains(keep, causal, seen):
             return keep, causal
     raise InputError(
         "the mask is neither empty, causal nor padding, and a linear mechanism cannot apply it: "
-        "its sums over the past hold no single pairs; use such a mask, or mechanism='softmax' "
-        "(replace_attention leaves out what its `skip` names)"
+        "its sums hold no single pairs; use such a mask, or mechanism='softmax' "
+        "(replace_attention leaves what `skip` names)"
     )
 
 
@@ -140,22 +140,22 @@ def _seen_by_others(seen: Tensor, itself: Tensor, causal: bool) -> Tensor:
     others = (seen & ~eye).any(1)
     if not causal:
         return others
-    places = torch.arange(length, device=seen.device)
-    last = torch.where(others, places, -1).amax(1, keepdim=True)
-    # a row without any is one event alone, and it is the batches padded at the start that merge
-    # their masks so: its event comes last
+    positions = torch.arange(length, device=seen.device)
+    last = torch.where(others, positions, -1).amax(1, keepdim=True)
+    # a row without any holds a single event; only batches padded at the start have such masks, so
+    # that event is the last
     newest = torch.where(last < 0, length - 1, last + 1)
-    return others | ((places == newest) & itself)
+    return others | ((positions == newest) & itself)
 
 
 def _explains(keep: Tensor, causal: bool, seen: Tensor) -> bool:
     """Whether kept queries see exactly the kept keys (or those up to themselves), others no more.
 
-    A padded query may see kept keys, itself or nothing: its output is nothing in any case.
+    A padded query may see kept keys, itself or nothing: its output is zero in any case.
     """
     visible = keep[:, None, :].expand_as(seen)
     expected = visible.tril() if causal else visible
-    if torch.equal(seen, expected):  # the usual case, at a fraction of what follows
+    if torch.equal(seen, expected):  # the usual case, and much cheaper than what follows
         return True
     eye = torch.eye(seen.shape[2], dtype=torch.bool, device=seen.device)
     if bool((seen & ~visible & ~eye).any()):

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrec.nn.base import Attention, Causal, merge_heads, split_heads
+from linrec.nn.base import Attention, Causal
+from linrec.nn.core import merge_heads, split_heads
 from linrec.nn.masks import Mask
 from linrec.types import InputError
 
@@ -18,11 +19,11 @@ class MultiheadAttention(Attention):
 
     What differs: `mechanism`; an `attn_mask` must be empty, causal or padding unless that is
     softmax; `is_causal` needs no mask beside it; dropout drops events for all queries at once; a
-    position whose key is masked attends to nothing, and neither does one that may see nothing.
+    position whose key is masked, or that has no visible key, gets zeros.
     """
 
-    # torch's encoder layers run attention by a kernel of their own, past this module, unless the
-    # attention they hold says that its projections are three tensors
+    # torch's encoder layers bypass this module with a fused kernel of their own, unless the
+    # attention they hold has three separate projections
     _qkv_same_embed_dim: ClassVar[bool] = False
     bias_k = bias_v = None
     add_zero_attn: ClassVar[bool] = False
@@ -47,7 +48,7 @@ class MultiheadAttention(Attention):
         _check_sizes(embed_dim, num_heads, kdim, vdim)
         if add_bias_kv or add_zero_attn:
             raise InputError(
-                "add_bias_kv and add_zero_attn give every sequence a key of no event, which linrec "
+                "add_bias_kv and add_zero_attn add a key that belongs to no event, which linrec "
                 "does not compute; leave them False"
             )
         super().__init__(mechanism, num_heads, causal=causal, device=device, dtype=dtype)
@@ -80,7 +81,7 @@ class MultiheadAttention(Attention):
         """The same parameters, not copies: ties to other modules and optimizers hold."""
         reason = why_not(module)
         if reason is not None:
-            raise InputError(f"this torch.nn.MultiheadAttention cannot be taken over: {reason}")
+            raise InputError(f"this torch.nn.MultiheadAttention cannot be converted: {reason}")
         weight = module.in_proj_weight
         new = cls(
             module.embed_dim, module.num_heads, module.dropout, module.in_proj_bias is not None,
@@ -154,7 +155,7 @@ class MultiheadAttention(Attention):
             _check_shape("attn_mask", attn_mask, (queries, keys))
             # torch's meaning of is_causal: this mask is the causal one, and need not be read
             attn_mask = None if is_causal and queries == keys else attn_mask
-        return Mask(_turned(key_padding_mask), _turned(attn_mask), is_causal, source)
+        return Mask(_as_allowed(key_padding_mask), _as_allowed(attn_mask), is_causal, source)
 
     def _check_inputs(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         if query.is_nested or key.is_nested or value.is_nested:
@@ -179,12 +180,12 @@ def why_not(module: nn.MultiheadAttention) -> str | None:
     if not module._qkv_same_embed_dim:
         return "keys or values of another width than the queries' (kdim, vdim)"
     if module.bias_k is not None or module.add_zero_attn:
-        return "a key of no event in every sequence (add_bias_kv, add_zero_attn)"
+        return "an extra key that belongs to no event (add_bias_kv, add_zero_attn)"
     return None
 
 
-def _turned(mask: Tensor | None) -> Tensor | None:
-    """torch.nn's bool masks say what is hidden, ours what is seen; numbers are added in both."""
+def _as_allowed(mask: Tensor | None) -> Tensor | None:
+    """torch.nn's bool masks are True on what is hidden, ours on what is visible."""
     if mask is None or mask.is_floating_point():
         return mask
     if mask.dtype != torch.bool:
@@ -198,7 +199,7 @@ def _check_sizes(embed_dim: int, num_heads: int, kdim: int | None, vdim: int | N
     if (kdim or embed_dim) != embed_dim or (vdim or embed_dim) != embed_dim:
         raise InputError(
             f"kdim and vdim must be left out or be embed_dim {embed_dim}, not {kdim} and {vdim}: "
-            "linrec attends within one sequence, whose width is one"
+            "linrec attends within one sequence, which has one width"
         )
 
 

@@ -1,11 +1,14 @@
-"""Attention as pure functions of tensors: one name a mechanism, one signature for all.
+"""Attention as pure functions of tensors: one name per mechanism, one signature for all.
 
 B batch, H heads, N positions, D head width. q, k, v: [B, H, N, D]. keep: [B, N] bool, True on real
-events; a padded event adds nothing anywhere and its own output is zero. decay: log g, one number a
-head, for `linrec-decay` alone; without it nothing is forgotten.
+events; a padded event adds nothing anywhere and its own output is zero. decay: log g, one number
+per head, for mechanisms that take one (`linrec-decay`); without it nothing is forgotten.
 
 Sums and norms are taken in float32 (float64 for float64 inputs) whatever the inputs' precision.
-On the CPU compiled kernels compute most of it (`kernels` says which, `without_kernels` compares).
+On the CPU compiled kernels compute most of it (`kernels` names them, `without_kernels` compares).
+
+    q, k, v = torch.randn(3, 8, 2, 200, 32)
+    out = ops.attend("linrec-decay", q, k, v, causal=True, decay=torch.tensor([-0.5, -0.001]))
 """
 
 from __future__ import annotations
@@ -17,13 +20,15 @@ from torch import Tensor
 
 from linrec.ops import fused
 from linrec.ops.efficient import EfficientAttention
-from linrec.ops.fused import kernels, without_kernels
+from linrec.ops.fused import without_kernels
 from linrec.ops.linear_transformer import LinearTransformer
-from linrec.ops.linrec import LinRec
-from linrec.ops.linrec_decay import LinRecDecay
-from linrec.ops.linrec_rowwise import LinRecRowwise
-from linrec.ops.linrec_without_elu import LinRecWithoutElu
-from linrec.ops.linrec_without_norm import LinRecWithoutNorm
+from linrec.ops.linrec import (
+    LinRec,
+    LinRecDecay,
+    LinRecRowwise,
+    LinRecWithoutElu,
+    LinRecWithoutNorm,
+)
 from linrec.ops.mechanism import LinearMechanism, State, no_state
 from linrec.ops.running_mean import MeanState, running_mean, start_mean
 from linrec.ops.softmax import Softmax
@@ -62,7 +67,7 @@ MECHANISMS: dict[str, LinearMechanism | Softmax] = {
     "linrec-without-elu": LinRecWithoutElu(),
 }
 
-# a finite-difference check of the decay's gradient at g = 1 steps just past zero
+# a finite-difference check of the decay's gradient at g = 1 steps just above zero
 _DECAY_SLACK = 1e-5
 
 
@@ -77,19 +82,14 @@ def attend(
     decay: Tensor | None = None,
 ) -> Tensor:
     """Let each event see every kept event, or with `causal` those up to itself. -> [B, H, N, D]"""
-    found = find(mechanism)
+    implementation = find(mechanism)
     _check_shapes(q, k, v, keep)
     rate = _check_decay(mechanism, decay, q)
     if not q.shape[2]:
         return torch.zeros_like(v)
-    if fused.covers(mechanism, q, k, v):
-        return fused.attend(mechanism, [q, k, v], keep, causal, rate)
-    if isinstance(found, Softmax):
-        out = found.attend(q, k, v, keep, causal, rate)
-    else:
-        with torch.autocast(q.device.type, enabled=False):
-            out = found.attend(_wide(q), _wide(k), _wide(v), keep, causal, rate).to(v.dtype)
-    return out if keep is None else out * keep[:, None, :, None]
+    if implementation.rule is not None and fused.covers(implementation.rule, q, k, v):
+        return fused.attend(implementation.rule, [q, k, v], keep, causal, rate)
+    return implementation.attend(q, k, v, keep, causal, rate)
 
 
 def attend_projected(
@@ -106,11 +106,12 @@ def attend_projected(
             f"projected must be [batch, length, 3, heads, width], not {tuple(projected.shape)}"
         )
     q, k, v = projected.permute(2, 0, 3, 1, 4)
-    if not fused.covers(mechanism, q, k, v) or not q.shape[2]:
+    rule = find(mechanism).rule
+    if rule is None or not fused.covers(rule, q, k, v) or not q.shape[2]:
         return attend(mechanism, q, k, v, keep=keep, causal=causal, decay=decay)
     _check_shapes(q, k, v, keep)
     rate = _check_decay(mechanism, decay, q)
-    return fused.attend(mechanism, [projected], keep, causal, rate)
+    return fused.attend(rule, [projected], keep, causal, rate)
 
 
 def attention_matrix(
@@ -131,20 +132,18 @@ def factors(
     mechanism: str, q: Tensor, k: Tensor, *, keep: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """(Q_rho, K_rho), each [B, H, N, D], with Q_rho K_rho^T = B' of the bidirectional form."""
-    found = find(mechanism)
-    if isinstance(found, Softmax):
+    implementation = find(mechanism)
+    if isinstance(implementation, Softmax):
         raise InputError(
-            "softmax does not factor into Q_rho and K_rho; ask attention_matrix, or factors of a "
+            "softmax does not factor into Q_rho and K_rho; use attention_matrix, or factors of a "
             "linear mechanism such as linrec"
         )
     _check_shapes(q, k, k, keep)
-    with torch.autocast(q.device.type, enabled=False):
-        query, key = (x.to(q.dtype) for x in found.factors(_wide(q), _wide(k), keep))
-    return (query if keep is None else query * keep[:, None, :, None]), key
+    return implementation.factors(q, k, keep)
 
 
 def start(mechanism: str, batch: int, heads: int, width: int, **dtype_device: Any) -> State:
-    """The state of users without a past; its sums are float32 or wider."""
+    """The state of users without events; its sums are float32 or wider."""
     dtype = dtype_device.pop("dtype", None) or torch.get_default_dtype()
     wide = torch.promote_types(dtype, torch.float32)
     return _with_state(mechanism).start(batch, heads, width, dtype=wide, **dtype_device)
@@ -153,7 +152,7 @@ def start(mechanism: str, batch: int, heads: int, width: int, **dtype_device: An
 def step(
     mechanism: str, q: Tensor, k: Tensor, v: Tensor, state: State, *, decay: Tensor | None = None
 ) -> tuple[Tensor, State]:
-    """One more event a user: q, k, v [B, H, 1, D]; O(D^2) whatever the history."""
+    """One more event per user: q, k, v [B, H, 1, D]; O(D^2) whatever the history."""
     if q.shape[2] != 1:
         raise InputError(f"step takes one event at a time, not {q.shape[2]}; resume takes many")
     return resume(mechanism, q, k, v, state, decay=decay)
@@ -169,17 +168,13 @@ def resume(
     keep: Tensor | None = None,
     decay: Tensor | None = None,
 ) -> tuple[Tensor, State]:
-    """Many more events a user, all at once: the causal form that goes on from `state`."""
-    found = _with_state(mechanism)
+    """Many more events per user at once: the causal form that continues from `state`."""
+    implementation = _with_state(mechanism)
     _check_shapes(q, k, v, keep)
     rate = _check_decay(mechanism, decay, q)
     if not q.shape[2]:
         return torch.zeros_like(v), state
-    with torch.autocast(q.device.type, enabled=False):
-        wide_q, wide_k, wide_v = (x.to(state.memory.dtype) for x in (q, k, v))
-        out, state = found.resume(wide_q, wide_k, wide_v, keep, rate, state)
-    out = out.to(v.dtype)
-    return (out if keep is None else out * keep[:, None, :, None]), state
+    return implementation.resume(q, k, v, keep, rate, state)
 
 
 def has_state(mechanism: str) -> bool:
@@ -190,6 +185,17 @@ def takes_decay(mechanism: str) -> bool:
     return find(mechanism).takes_decay
 
 
+def kernels(mechanism: str | None = None) -> str:
+    """Which kernels run on this CPU: "avx512", "avx2", "portable", or "off: " and the reason.
+
+    With a mechanism: whether they run for it.
+    """
+    running = fused.instructions()
+    if running.startswith("off") or mechanism is None or fused.has_kernel(find(mechanism).rule):
+        return running
+    return f"off: there is none for {mechanism}"
+
+
 def find(mechanism: str) -> LinearMechanism | Softmax:
     """The mechanism of that name."""
     if mechanism not in MECHANISMS:
@@ -198,14 +204,10 @@ def find(mechanism: str) -> LinearMechanism | Softmax:
 
 
 def _with_state(mechanism: str) -> LinearMechanism:
-    found = find(mechanism)
-    if isinstance(found, Softmax):
+    implementation = find(mechanism)
+    if isinstance(implementation, Softmax):
         raise no_state(mechanism)
-    return found
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    return implementation
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> None:

@@ -12,17 +12,17 @@ from linrec.ops.mechanism import LinearMechanism, State
 
 # below every real key, yet finite: two of them differ by zero and not by NaN
 NO_KEY = -1e30
-# keys of a feature that differ by less need only one peak: the way back squares the exponential of
-# this, and float32 ends at exp(88)
+# keys of a feature that differ by less need only one peak: the backward pass squares the
+# exponential of this, and float32 ends at exp(88)
 NARROW = 30.0
 
 
 class EfficientAttention(LinearMechanism):
     """The column sum of exp(K) over a prefix is a running sum, so it divides the query.
 
-    Exponents are taken relative to the largest key, so they never overflow: to that of the whole
-    sequence where no event comes near zero by it; to the largest so far, at several times the cost,
-    where one would, or where more events follow. The softmax does not depend on what is subtracted,
+    Exponents are taken relative to the largest key (the peak), so they never overflow: to that of
+    the whole sequence if no event underflows by it; to the largest so far, at several times the
+    cost, if one would or if more events follow. The softmax does not depend on what is subtracted,
     hence no gradient passes through the peak.
     """
 
@@ -39,17 +39,17 @@ class EfficientAttention(LinearMechanism):
     def keys(
         self, k: Tensor, keep: Tensor | None, peak: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        real = k if keep is None else k.masked_fill(~keep[:, None, :, None], NO_KEY)
+        masked = k if keep is None else k.masked_fill(~keep[:, None, :, None], NO_KEY)
         if peak is None:
-            one = real.detach().amax(2, keepdim=True)
-            if _narrow(k, keep, one):
-                return _shrunk(real, one, keep), None
-        highest = real.detach().cummax(2).values
+            overall = masked.detach().amax(2, keepdim=True)
+            if _narrow(k, keep, overall):
+                return _exponential(masked, overall, keep), None
+        peaks = masked.detach().cummax(2).values
         if peak is not None:
-            highest = torch.maximum(highest, peak[:, :, None])
-        return _shrunk(real, highest, keep), highest
+            peaks = torch.maximum(peaks, peak[:, :, None])
+        return _exponential(masked, peaks, keep), peaks
 
-    def attend(
+    def _attend(
         self,
         q: Tensor,
         k: Tensor,
@@ -59,29 +59,29 @@ class EfficientAttention(LinearMechanism):
         decay: Tensor | None,
     ) -> Tensor:
         if causal:
-            return super().attend(q, k, v, keep, causal, decay)
-        query, key = self.factors(q, k, keep)
+            return super()._attend(q, k, v, keep, causal, decay)
+        query, key = self._factors(q, k, keep)
         return query @ (key.mT @ v)
 
-    def factors(self, q: Tensor, k: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _factors(self, q: Tensor, k: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
         if keep is None:
             return self.query(q), k.softmax(2)
-        real = keep[:, None, :, None]
-        return self.query(q), k.masked_fill(~real, NO_KEY).softmax(2) * real
+        visible = keep[:, None, :, None]
+        return self.query(q), k.masked_fill(~visible, NO_KEY).softmax(2) * visible
 
     def start(self, batch: int, heads: int, width: int, **dtype_device: Any) -> State:
         empty = super().start(batch, heads, width, **dtype_device)
         return State(empty.memory, empty.column, empty.count, torch.full_like(empty.column, NO_KEY))
 
 
-def _shrunk(real: Tensor, peak: Tensor, keep: Tensor | None) -> Tensor:
-    key = torch.exp(real - peak)
+def _exponential(masked: Tensor, peak: Tensor, keep: Tensor | None) -> Tensor:
+    key = torch.exp(masked - peak)
     return key if keep is None else key * keep[:, None, :, None]
 
 
 def _narrow(k: Tensor, keep: Tensor | None, peak: Tensor) -> bool:
-    """Whether no real key lies far below the peak; a graph in the making cannot tell."""
+    """Whether no real key lies far below the peak; a traced graph cannot tell."""
     if is_traced(*k.shape):
         return False
-    real = k.detach() if keep is None else torch.where(keep[:, None, :, None], k.detach(), peak)
-    return bool(((peak - real) < NARROW).all())
+    masked = k.detach() if keep is None else torch.where(keep[:, None, :, None], k.detach(), peak)
+    return bool(((peak - masked) < NARROW).all())

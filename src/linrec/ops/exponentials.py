@@ -8,9 +8,9 @@ from linrec.ops import fused
 
 
 def exponentials_(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Make of each row of scores [R, V] exp(score - its largest).
+    """Replace each row of scores [R, V] by exp(score - largest of the row).
 
-    Returns the largest of each row and the sum of what it became, [R, 1] each.
+    Returns the largest of each row and the sum of its exponentials, [R, 1] each.
     """
     if fused.takes(scores):
         return fused.exponentials_(scores)

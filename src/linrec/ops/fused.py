@@ -1,7 +1,7 @@
 """The compiled kernels as a torch operator, and whether they run.
 
-They serve float32 and bfloat16 on the CPU; all else, and a build without a compiler, takes the
-torch form, which is their slow twin: same values, same gradients (tests/ops/test_kernels.py).
+They serve float32 and bfloat16 on the CPU; everything else, and a build without a compiler, takes
+the torch form, which is their slow twin: same values, same gradients (tests/ops/test_kernels.py).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -16,88 +17,90 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linrec.ops.rule import Normaliser, Rule
+from linrec.ops.rule_based import RuleBased
+
 _native: ModuleType | None
 try:
     _native = import_module("linrec.ops._native")
 except ImportError:
     _native = None
 
-# what the kernels call each mechanism; a decay is an argument of its own
-RULES = {
-    "linrec": "linrec",
-    "linrec-decay": "linrec",
-    "linrec-rowwise": "linrec-rowwise",
-    "linear-transformer": "linear-transformer",
-    "linrec-without-norm": "linrec-without-norm",
-    "linrec-without-elu": "linrec-without-elu",
-}
 DTYPES = (torch.float32, torch.bfloat16)
 
-_switched_off = os.environ.get("LINREC_KERNELS", "").lower() in ("off", "0", "no", "false")
+# per thread and task: a comparison in one of them does not slow down the others
+_enabled = ContextVar(
+    "linrec_kernels",
+    default=os.environ.get("LINREC_KERNELS", "").lower() not in ("off", "0", "no", "false"),
+)
 
 
-def kernels(mechanism: str | None = None) -> str:
-    """Which kernels run on this CPU: "avx512", "avx2", "portable", or "off: " and the reason.
-
-    With a mechanism: whether they run for it.
-    """
+def instructions() -> str:
+    """Which kernels run on this CPU: "avx512", "avx2", "portable", or "off: " and the reason."""
     if _native is None:
         return "off: linrec was built without a C++ compiler"
-    if _switched_off:
+    if not _are_enabled():
         return "off: LINREC_KERNELS=off"
-    if mechanism is not None and mechanism not in RULES:
-        return f"off: there is none for {mechanism}"
     name: str = _native.instructions()
     return name
 
 
+# torch.compile cannot read a context variable
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _are_enabled() -> bool:
+    return _enabled.get()
+
+
 @contextmanager
 def without_kernels() -> Iterator[None]:
-    """Within it, attention takes the torch form: to compare the two."""
-    global _switched_off  # noqa: PLW0603 - one switch for the process, as the environment's is
-    before, _switched_off = _switched_off, True
+    """Within it, attention takes the torch form: to compare the two.
+
+    Other threads keep the kernels, and so does a graph that was compiled before.
+    """
+    token = _enabled.set(False)
     try:
         yield
     finally:
-        _switched_off = before
+        _enabled.reset(token)
 
 
-def covers(mechanism: str, q: Tensor, k: Tensor, v: Tensor) -> bool:
+def has_kernel(rule: Rule | None) -> bool:
+    """Decayed sums have a gradient of their own in C++, written for column norms only."""
+    return rule is not None and (not rule.decay or rule.normaliser == Normaliser.COLUMN_NORM)
+
+
+def covers(rule: Rule | None, q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether the kernels run for these tensors."""
     return (
         _native is not None
-        and not _switched_off
-        and mechanism in RULES
+        and _are_enabled()
+        and has_kernel(rule)
         and q.device.type == "cpu"
         and q.dtype in DTYPES
         and q.dtype == k.dtype == v.dtype
         and q.shape == v.shape
-        and 0 < q.shape[3] <= _native.WIDEST
+        and 0 < q.shape[3] <= _native.MAX_WIDTH
     )
 
 
 def attend(
-    mechanism: str,
-    parts: list[Tensor],
-    keep: Tensor | None,
-    causal: bool,
-    decay: Tensor | None,
+    rule: Rule, parts: list[Tensor], keep: Tensor | None, causal: bool, decay: Tensor | None
 ) -> Tensor:
-    """What the mechanism's `attend` gives, zeros where padded.
+    """What the `attend` of the rule's mechanism gives, zeros where padded.
 
     parts: q, k and v, or one tensor of all three, [B, N, 3, H, D]. Then so is its gradient, which
     autograd would otherwise have to put together from three.
     """
     rate = None if decay is None else decay.float()
-    out: Tensor = _attend(parts, keep, rate, mechanism, causal)
+    out: Tensor = _attend(parts, keep, rate, [int(field) for field in rule], causal)
     return out
 
 
 def takes(x: Tensor) -> bool:
-    """Whether the kernels take this as numbers one after the other."""
+    """Whether the kernels can read this as one flat array."""
     return (
         _native is not None
-        and not _switched_off
+        and _are_enabled()
         and x.device.type == "cpu"
         and x.dtype == torch.float32
         and x.is_contiguous()
@@ -105,20 +108,20 @@ def takes(x: Tensor) -> bool:
     )
 
 
-def dropout(x: Tensor, seed: int, dropped: int, scale: float) -> Tensor:
-    """What linrec.ops.dropout draws and does; no part of a graph."""
+def dropout(x: Tensor, seed: int, threshold: int, scale: float) -> Tensor:
+    """What linrec.ops.dropout computes, outside autograd."""
     assert _native is not None
-    to = torch.empty_like(x)
-    _native.dropout(x.detach().view(-1), seed, dropped, scale, torch.get_num_threads(), to.view(-1))
-    return to
+    out, threads = torch.empty_like(x), torch.get_num_threads()
+    _native.dropout(x.detach().view(-1), seed, threshold, scale, threads, out.view(-1))
+    return out
 
 
 def exponentials_(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """What linrec.ops.exponentials does; no part of a graph."""
+    """What linrec.ops.exponentials computes, outside autograd."""
     assert _native is not None
-    largest, whole = scores.new_empty(len(scores)), scores.new_empty(len(scores))
-    _native.exponentials(scores.detach(), torch.get_num_threads(), largest, whole)
-    return largest[:, None], whole[:, None]
+    largest, total = scores.new_empty(len(scores)), scores.new_empty(len(scores))
+    _native.exponentials(scores.detach(), torch.get_num_threads(), largest, total)
+    return largest[:, None], total[:, None]
 
 
 @torch.library.custom_op("linrec::attend", mutates_args=())
@@ -126,14 +129,14 @@ def _attend(
     parts: Sequence[Tensor],
     keep: Tensor | None,
     decay: Tensor | None,
-    mechanism: str,
+    rule: Sequence[int],
     causal: bool,
 ) -> Tensor:
     assert _native is not None
     q, k, v = _three(parts)
     out = _like_projected(q)
     _native.forward(
-        RULES[mechanism], _rows(q), _rows(k), _rows(v), _plain(keep), _plain(decay), causal,
+        rule, _rows(q), _rows(k), _rows(v), _plain(keep), _plain(decay), causal,
         torch.get_num_threads(), out,
     )  # fmt: skip
     return out
@@ -145,17 +148,17 @@ def _attend_backward(
     parts: Sequence[Tensor],
     keep: Tensor | None,
     decay: Tensor | None,
-    mechanism: str,
+    rule: Sequence[int],
     causal: bool,
 ) -> list[Tensor]:
     """The gradients of the parts and, last, of the decay."""
     assert _native is not None
     gradients = _gradients(parts)
     (q, k, v), (dq, dk, dv) = _three(parts), _three(gradients)
-    # each head of each sequence writes its own share: no sum depends on the number of threads
+    # each head of each sequence writes its own share, so the sum does not depend on the threads
     shares = None if decay is None else torch.zeros(q.shape[:2], dtype=torch.float64)
     _native.backward(
-        RULES[mechanism], _rows(q), _rows(k), _rows(v), _plain(keep), _plain(decay), causal,
+        rule, _rows(q), _rows(k), _rows(v), _plain(keep), _plain(decay), causal,
         torch.get_num_threads(), _rows(dout), dq, dk, dv, shares,
     )  # fmt: skip
     return [*gradients, dout.new_empty(0) if shares is None else shares.sum(0).float()]
@@ -166,10 +169,10 @@ def _(
     parts: Sequence[Tensor],
     keep: Tensor | None,
     decay: Tensor | None,
-    mechanism: str,
+    rule: Sequence[int],
     causal: bool,
 ) -> Tensor:
-    del keep, decay, mechanism, causal
+    del keep, decay, rule, causal
     return _like_projected(_three(parts)[0])
 
 
@@ -179,38 +182,37 @@ def _(
     parts: Sequence[Tensor],
     keep: Tensor | None,
     decay: Tensor | None,
-    mechanism: str,
+    rule: Sequence[int],
     causal: bool,
 ) -> list[Tensor]:
-    del keep, mechanism, causal
+    del keep, rule, causal
     return [*_gradients(parts), dout.new_empty(0) if decay is None else torch.empty_like(decay)]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     del output
-    parts, keep, decay, ctx.mechanism, ctx.causal = inputs
+    parts, keep, decay, ctx.rule, ctx.causal = inputs
     ctx.save_for_backward(*parts, keep, decay)
 
 
 def _backward(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
     *parts, keep, decay = ctx.saved_tensors
-    if torch.is_grad_enabled():  # a gradient of this gradient is wanted: the torch form has one
+    if torch.is_grad_enabled():  # a gradient of this gradient will be needed
         *gradients, ddecay = _differentiable(ctx, dout)
     else:
-        *gradients, ddecay = _attend_backward(dout, parts, keep, decay, ctx.mechanism, ctx.causal)
+        *gradients, ddecay = _attend_backward(dout, parts, keep, decay, ctx.rule, ctx.causal)
     return gradients, None, None if decay is None else ddecay, None, None
 
 
 def _differentiable(ctx: Any, dout: Tensor) -> list[Tensor | None]:
-    from linrec import ops  # which imports this module
-
+    """The same gradients by the torch form, which can be differentiated again."""
     *parts, keep, decay = ctx.saved_tensors
     wanted = [x is not None and x.requires_grad for x in (*parts, decay)]
     inputs = [x for x, want in zip((*parts, decay), wanted, strict=True) if want]
-    with without_kernels():
-        out = ops.attend(ctx.mechanism, *_three(parts), keep=keep, causal=ctx.causal, decay=decay)
-    found = iter(torch.autograd.grad(out, inputs, dout, create_graph=True))
-    return [next(found) if want else None for want in wanted]
+    (q, k, v), mechanism = _three(parts), RuleBased(Rule.from_numbers(ctx.rule))
+    out = mechanism.attend(q, k, v, keep, ctx.causal, decay)
+    gradients = iter(torch.autograd.grad(out, inputs, dout, create_graph=True))
+    return [next(gradients) if want else None for want in wanted]
 
 
 _attend.register_autograd(_backward, setup_context=_save)
@@ -222,7 +224,7 @@ def _three(parts: Sequence[Tensor]) -> Sequence[Tensor]:
 
 
 def _gradients(parts: Sequence[Tensor]) -> list[Tensor]:
-    """Room for the gradients, packed as the parts are."""
+    """Empty tensors for the gradients, packed as the parts are."""
     if len(parts) == 1:
         return [torch.empty_like(parts[0], memory_format=torch.contiguous_format)]
     return [_like_projected(part) for part in parts]

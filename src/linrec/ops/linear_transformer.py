@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
-import torch.nn.functional as F
-from torch import Tensor
-
-from linrec.ops.mechanism import EPSILON, LinearMechanism
+from linrec.ops.rule import FeatureMap, Normaliser, Rule
+from linrec.ops.rule_based import RuleBased
 
 
-class LinearTransformer(LinearMechanism):
+class LinearTransformer(RuleBased):
     """phi(Q) (sum phi(K) V^T) / phi(Q) . sum phi(K)."""
 
-    normalises: ClassVar[Literal["columns", "rows"]] = "rows"
-
-    def query(self, q: Tensor) -> Tensor:
-        return F.elu(q) + 1
-
-    def key(self, k: Tensor) -> Tensor:
-        return F.elu(k) + 1
-
-    def column(self, key: Tensor) -> Tensor:
-        return key
-
-    def normalise(self, x: Tensor, column: Tensor, count: Tensor) -> Tensor:
-        del count
-        return x / ((x * column).sum(-1, keepdim=True) + EPSILON)
+    rule = Rule(FeatureMap.ELU_PLUS_ONE, Normaliser.ROW_SUM, scaled=False)

@@ -1,6 +1,8 @@
 """Slow oracles: each mechanism written out from its formula, one position at a time, in float64.
 
-Nothing here is shared with the fast forms but the epsilon, which is part of the definition.
+Nothing here is shared with the fast forms but the epsilon, which is part of the definition. The
+scores of a mechanism are the function of its name: those of `linear-transformer` are
+`linear_transformer_scores`.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def attend(
             if not keep[b, t]:
                 rows.append(torch.zeros_like(v[b, :, 0]))
                 continue
-            # distance in kept events: a padded position ages nothing
+            # distance in kept events: nothing decays over padding
             order = keep[b].cumsum(0)
             distance = (order[t] - order[seen]).abs().double()
             weight = torch.exp(log_g[:, None] * distance)  # [H, n]
@@ -59,16 +61,16 @@ def running_mean(x: Tensor, logit: Tensor, *, keep: Tensor | None = None) -> Ten
 
 def _one_row(mechanism: str, q: Tensor, keys: Tensor, values: Tensor, weight: Tensor) -> Tensor:
     """q: [H, D], keys: [H, n, D], values: [H, n, E], weight: [H, n] -> [H, E]."""
-    scores = SCORES[mechanism](q, keys, weight)
+    scores = globals()[mechanism.replace("-", "_") + "_scores"](q, keys, weight)
     return torch.einsum("hn,hne->he", scores, values)
 
 
-def _softmax(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+def softmax_scores(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
     del weight
     return torch.softmax(torch.einsum("hd,hnd->hn", q, keys) / math.sqrt(q.shape[-1]), -1)
 
 
-def _l2(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+def linrec_without_elu_scores(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
     rho1 = q / (math.sqrt(q.shape[-1]) * (q.square().sum(-1, keepdim=True) + EPSILON).sqrt())
     energy = (weight[..., None] * keys.square()).sum(1, keepdim=True)
     count = weight.sum(1)[:, None, None]
@@ -76,39 +78,30 @@ def _l2(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
     return torch.einsum("hd,hnd->hn", rho1, rho2)
 
 
-def _linrec(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
-    return _l2(F.elu(q), F.elu(keys), weight)
+def linrec_scores(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+    return linrec_without_elu_scores(F.elu(q), F.elu(keys), weight)
 
 
-def _rowwise(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+linrec_decay_scores = linrec_scores
+
+
+def linrec_rowwise_scores(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
     q, keys = F.elu(q), F.elu(keys)
     q = q / (q.square().sum(-1, keepdim=True) + EPSILON).sqrt()
     keys = keys / (keys.square().sum(-1, keepdim=True) + EPSILON).sqrt()
     return weight * torch.einsum("hd,hnd->hn", q, keys) / math.sqrt(q.shape[-1])
 
 
-def _without_norm(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+def linrec_without_norm_scores(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
     scale = math.sqrt(q.shape[-1]) * weight.sum(1, keepdim=True) ** 0.5
     return weight * torch.einsum("hd,hnd->hn", F.elu(q), F.elu(keys)) / scale
 
 
-def _linear_transformer(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+def linear_transformer_scores(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
     scores = weight * torch.einsum("hd,hnd->hn", F.elu(q) + 1, F.elu(keys) + 1)
     return scores / (scores.sum(-1, keepdim=True) + EPSILON)
 
 
-def _efficient(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+def efficient_scores(q: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
     del weight
     return torch.einsum("hd,hnd->hn", q.softmax(-1), keys.softmax(1))
-
-
-SCORES = {
-    "softmax": _softmax,
-    "linrec": _linrec,
-    "linrec-decay": _linrec,
-    "linrec-rowwise": _rowwise,
-    "linear-transformer": _linear_transformer,
-    "efficient": _efficient,
-    "linrec-without-norm": _without_norm,
-    "linrec-without-elu": _l2,
-}

@@ -1,4 +1,4 @@
-"""Weighted means over every prefix: a softmax over positions that only ever looks back."""
+"""Weighted means over every prefix: a causal softmax over positions."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from linrec.ops.accumulation import Clock, Past
+from linrec.ops.accumulation import ChunkedSums, Decay
 from linrec.ops.efficient import NO_KEY
 
 
 @dataclass(frozen=True, slots=True)
 class MeanState:
-    """What is left of each user's past: weighted sums, relative to the largest weight so far."""
+    """Weighted sums of each user's history, relative to the largest weight so far."""
 
     total: Tensor  # [B, D + 1], the sum of the weighted vectors, then that of the weights
     peak: Tensor  # [B], the largest logit
 
 
 def start_mean(batch: int, width: int, **dtype_device: torch.dtype | torch.device) -> MeanState:
-    """The state of users without a past."""
+    """The state of users without events."""
     total = torch.zeros(batch, width + 1, **dtype_device)  # type: ignore[call-overload]
     return MeanState(total, torch.full_like(total[:, 0], NO_KEY))
 
@@ -46,11 +46,12 @@ def running_mean(
         if state is not None:
             peak = torch.maximum(peak, state.peak[:, None])
         weight = torch.exp(real - peak) if keep is None else torch.exp(real - peak) * keep
-        start = None if state is None else state.peak[:, None, None, None]
-        clock = Clock(-values.new_ones(1, 1, 1), peak[:, None, :, None], start)
+        initial_age = None if state is None else state.peak[:, None, None, None]
+        decay = Decay(-values.new_ones(1, 1, 1), peak[:, None, :, None], initial_age)
         summed = torch.cat([values * weight[..., None], weight[..., None]], -1)[:, None]
-        before = None if state is None else state.total[:, None]
-        total, last = Past(x.shape[1], clock, values).running_sum(summed, before)
-        # the largest weight so far counts one, so a smaller total is that of no event at all
+        initial_state = None if state is None else state.total[:, None]
+        sums = ChunkedSums(x.shape[1], decay, values)
+        total, final_state = sums.causal_sum(summed, initial_state)
+        # the largest weight so far counts one, so a smaller total means that there is no event
         mean = total[:, 0, :, :-1] / total[:, 0, :, -1:].clamp(min=0.5)
-    return mean.to(x.dtype), MeanState(last[:, 0], peak[:, -1])
+    return mean.to(x.dtype), MeanState(final_state[:, 0], peak[:, -1])

@@ -1,12 +1,12 @@
-"""Over how many events the heads of linrec-decay remember when training begins."""
+"""How many events the heads of linrec-decay remember when training begins."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-# spans, in events: the shortest sees the last event or two, the longest is nearly the paper's
-# mechanism on whole histories
+# in events: the shortest sees the last event or two, the longest is nearly the paper's mechanism
+# on whole histories
 SHORTEST_SPAN, LONGEST_SPAN = 2.0, 2048.0
 
 

@@ -1,6 +1,6 @@
-"""What linrec knows of one class of attention: how to recognise it, refuse it or take it over.
+"""What linrec knows of one class of attention: how to recognise, refuse or convert it.
 
-Classes are recognised by name, so that no framework is imported but by the model that uses it.
+Classes are recognised by name, so that no framework is imported unless the model uses it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from torch import nn
 
 from linrec.nn import Attention, Causal
 
-# hooks see what torch's own call of a module passes; they would stay behind on the old module
+# hooks belong to the old module and would be lost with it
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 @dataclass(frozen=True)
-class Place:
-    """A module, and what it is in the model."""
+class NamedModule:
+    """A module, and where it is in the model."""
 
     name: str  # dotted, from the model
     parent: nn.Module
@@ -27,11 +27,11 @@ class Place:
     module: Any  # an nn.Module, whose attributes are its framework's
 
 
-def as_it_is(_: Place) -> str | None:
+def no_reason(_: NamedModule) -> str | None:
     return None
 
 
-def nothing_more(_: nn.Module) -> None:
+def no_op(_: nn.Module) -> None:
     return None
 
 
@@ -41,25 +41,25 @@ class Adapter:
 
     class_name: str  # with its module, as in "torch.nn.modules.activation.MultiheadAttention"
     convert: Callable[[Any, str, Causal], Attention]
-    why_not: Callable[[Place], str | None] = as_it_is
-    settle: Callable[[nn.Module], None] = nothing_more  # what the model around it needs, afterwards
+    why_not: Callable[[NamedModule], str | None] = no_reason
+    finish: Callable[[nn.Module], None] = no_op  # what the rest of the model needs afterwards
 
     def base_of(self, module: nn.Module) -> type | None:
-        """The class that is known, of those that the module's class descends from."""
+        """The known class among the bases of the module's class."""
         return next(
             (base for base in type(module).__mro__ if qualified(base) == self.class_name), None
         )
 
-    def refusal(self, place: Place) -> str | None:
-        """Why this module stays, or None."""
-        base, own = self.base_of(place.module), type(place.module)
-        if base is None or own.forward is not base.forward or "forward" in vars(place.module):  # type: ignore[attr-defined]
+    def refusal(self, entry: NamedModule) -> str | None:
+        """Why this module cannot be converted, or None."""
+        base, own = self.base_of(entry.module), type(entry.module)
+        if base is None or own.forward is not base.forward or "forward" in vars(entry.module):  # type: ignore[attr-defined]
             return f"{own.__name__} has a forward of its own, and only {self.class_name}'s is known"
-        if any(getattr(place.module, hooks, None) for hooks in _HOOKS):
-            return "it has hooks, which would stay behind; remove them and add them again"
-        if nn.utils.parametrize.is_parametrized(place.module):
-            return "its weights are parametrized, and only plain ones can be taken over"
-        return self.why_not(place)
+        if any(getattr(entry.module, hooks, None) for hooks in _HOOKS):
+            return "it has hooks, which would be lost; remove them, replace, and add them again"
+        if nn.utils.parametrize.is_parametrized(entry.module):
+            return "its weights are parametrized, and only plain weights can be converted"
+        return self.why_not(entry)
 
 
 def qualified(kind: type) -> str:

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from linrec.nn import Attention, Causal, Mask, merge_heads, split_heads
-from linrec.transplant.adapter import Adapter, Place
+from linrec.transplant.adapter import Adapter, NamedModule
 
 CROSS = "cross attention; linear mechanisms attend within one sequence"
 
 
 class HuggingFaceAttention(Attention):
-    """What both have in common: how they are called, their masks and their cache."""
+    """What both have in common: their arguments, masks and cache."""
 
     def __init__(self, old: Any, mechanism: str, causal: Causal, heads: int) -> None:
         super().__init__(mechanism, heads, causal=causal)
@@ -32,26 +32,26 @@ class HuggingFaceAttention(Attention):
         for name in ("head_mask", "encoder_hidden_states"):
             if given.get(name) is not None:
                 raise self.refused(f"{self.mechanism} cannot apply {name}; leave it out")
-        q, k, v = (split_heads(x, self.heads) for x in self.projected(given["hidden_states"]))
+        q, k, v = (split_heads(x, self.heads) for x in self.project(given["hidden_states"]))
         new = q.shape[2]
         k, v = self._with_cached(k, v, given.get("past_key_values"))
         mask = self._mask(given.get("attention_mask"), new, k)
-        # keys from the cache have no queries any more: empty ones take their places
+        # cached keys no longer have queries: zeros stand in for them
         q = torch.cat([q.new_zeros(*q.shape[:2], k.shape[2] - new, q.shape[3]), q], 2)
-        out, kept = self.attend(q, k, v, mask, self.dropped())
+        out, kept = self.attend(q, k, v, mask, self.dropout_rate())
         weights = self.weights(q, k, mask, kept) if given.get("output_attentions") else None
         return (
-            self.finished(merge_heads(out[:, :, -new:])),
+            self.project_out(merge_heads(out[:, :, -new:])),
             None if weights is None else weights[:, :, -new:],
         )
 
-    def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         raise NotImplementedError
 
-    def dropped(self) -> float:
+    def dropout_rate(self) -> float:
         raise NotImplementedError
 
-    def finished(self, x: Tensor) -> Tensor:
+    def project_out(self, x: Tensor) -> Tensor:
         return x
 
     def _with_cached(self, k: Tensor, v: Tensor, cache: Any) -> tuple[Tensor, Tensor]:
@@ -61,7 +61,7 @@ class HuggingFaceAttention(Attention):
         k, v = cache.update(k, v, self.layer_idx)
         if k.shape[2] != cache.get_seq_length(self.layer_idx):
             raise self.refused(
-                "a cache of fixed length holds keys of no event, which would be counted; use the "
+                "a cache of fixed length holds keys without events, which would count; use the "
                 "dynamic cache, or use_cache=False"
             )
         return k, v
@@ -71,7 +71,7 @@ class HuggingFaceAttention(Attention):
             return Mask(causal=self.is_causal)
         if not isinstance(mask, Tensor):
             raise self.refused(
-                f"a {type(mask).__name__} cannot be read back into padding and causality; load the "
+                f"a {type(mask).__name__} cannot be read as padding and causality; load the "
                 "model with attn_implementation='sdpa' or 'eager'"
             )
         if mask.dim() == 2:  # the flash kernels' form: one on real events
@@ -80,7 +80,7 @@ class HuggingFaceAttention(Attention):
 
 
 def _square(mask: Tensor, keys: int) -> Tensor:
-    """[B, 1, L, S] -> [B, 1, S, S]: older queries saw what the newest sees of their past."""
+    """[B, 1, L, S] -> [B, 1, S, S]: cached queries saw what the newest sees, up to themselves."""
     hidden = ~mask if mask.dtype == torch.bool else mask < 0
     older = hidden[:, :, -1:].expand(-1, -1, keys, -1).clone()
     future = torch.ones(keys, keys, dtype=torch.bool, device=mask.device).triu(1)
@@ -99,10 +99,10 @@ class BertAttention(HuggingFaceAttention):
         self.query, self.key, self.value, self.dropout = old.query, old.key, old.value, old.dropout
         self.adopt(old, old.query.weight)
 
-    def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.query(x), self.key(x), self.value(x)
 
-    def dropped(self) -> float:
+    def dropout_rate(self) -> float:
         return float(self.dropout.p)
 
 
@@ -116,38 +116,38 @@ class GPT2Attention(HuggingFaceAttention):
         self.is_causal = True
         self.adopt(old, old.c_attn.weight)
 
-    def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = self.c_attn(x).chunk(3, -1)
         return q, k, v
 
-    def dropped(self) -> float:
+    def dropout_rate(self) -> float:
         return float(self.attn_dropout.p)
 
-    def finished(self, x: Tensor) -> Tensor:
+    def project_out(self, x: Tensor) -> Tensor:
         projected: Tensor = self.resid_dropout(self.c_proj(x))
         return projected
 
 
-def _why_not_bert(place: Place) -> str | None:
-    if "crossattention" in place.name.split("."):
+def _why_not_bert(entry: NamedModule) -> str | None:
+    if "crossattention" in entry.name.split("."):
         return CROSS
-    if getattr(place.module, "position_embedding_type", "absolute") != "absolute":
+    if getattr(entry.module, "position_embedding_type", "absolute") != "absolute":
         return "relative positions, which belong to single pairs of events"
-    return _why_not_plain(place)
+    return _why_not_plain(entry)
 
 
-def _why_not_gpt2(place: Place) -> str | None:
-    if place.module.is_cross_attention:
+def _why_not_gpt2(entry: NamedModule) -> str | None:
+    if entry.module.is_cross_attention:
         return CROSS
-    if getattr(place.module, "scale_attn_by_inverse_layer_idx", False):
+    if getattr(entry.module, "scale_attn_by_inverse_layer_idx", False):
         return "scores scaled by layer (scale_attn_by_inverse_layer_idx); linrec has no scores"
-    return _why_not_plain(place)
+    return _why_not_plain(entry)
 
 
-def _why_not_plain(place: Place) -> str | None:
-    if "past_key_values" not in _arguments(place.module):
-        return "an older transformers passes its cache and results otherwise; 5.22.2 was tried"
-    return "some of its heads were pruned" if getattr(place.module, "pruned_heads", None) else None
+def _why_not_plain(entry: NamedModule) -> str | None:
+    if "past_key_values" not in _arguments(entry.module):
+        return "an older transformers passes its cache and results differently; 5.22.2 was tested"
+    return "some of its heads were pruned" if getattr(entry.module, "pruned_heads", None) else None
 
 
 def _arguments(module: Any) -> tuple[str, ...]:

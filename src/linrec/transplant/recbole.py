@@ -1,4 +1,4 @@
-"""RecBole's attention: SASRec, SASRecF, BERT4Rec, FDSA, CORE and whatever else stacks it."""
+"""RecBole's attention: SASRec, SASRecF, BERT4Rec, FDSA, CORE and every other model that uses it."""
 
 from __future__ import annotations
 

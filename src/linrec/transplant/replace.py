@@ -1,4 +1,4 @@
-"""Walk a model and swap the attentions that are known."""
+"""Walk a model and replace the attention modules that are known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from linrec import ops
 from linrec.nn import Attention, Causal
 from linrec.nn.base import checked_causal
 from linrec.transplant import huggingface, recbole, torch_nn
-from linrec.transplant.adapter import Adapter, Place, qualified
+from linrec.transplant.adapter import Adapter, NamedModule, qualified
 from linrec.transplant.report import TransplantReport
 from linrec.types import InputError
 
@@ -33,76 +33,76 @@ def replace_attention(
     skip: Iterable[str] = (),
     dry_run: bool = False,
 ) -> TransplantReport:
-    """Swap every attention of the model that is known for the mechanism, in place.
+    """Replace every known attention of the model by the mechanism, in place.
 
     Weights, device, dtype and mode are kept: the new modules hold the old parameters themselves.
-    What is new is the decay of linrec-decay, so call this before an optimizer is made.
+    Only the decay of linrec-decay is new, so call this before you create the optimizer.
 
-    causal: "auto" does what the masks of each call say; True and False overrule them.
-    skip: dotted names, or patterns such as "decoder.*", of what shall stay.
+    causal: "auto" follows the masks of each call; True and False overrule them.
+    skip: dotted names, or patterns such as "decoder.*", of modules to leave as they are.
     dry_run: change nothing, only report.
     """
     ops.find(mechanism)
     checked_causal(causal)
-    known, skipped = _sorted_out(model, tuple(skip))
+    known, skipped = _partition(model, tuple(skip))
     if not dry_run:
         _swap(model, known, mechanism, causal)
-    replaced = {place.name: qualified(type(place.module)) for place, _ in known}
+    replaced = {entry.name: qualified(type(entry.module)) for entry, _ in known}
     if not replaced and not any(isinstance(part, Attention) for part in model.modules()):
         warnings.warn(
             f"nothing was replaced: {type(model).__name__} has no attention that linrec knows and "
-            "may replace; the report says what was found",
+            "may replace; the report names what it has",
             stacklevel=2,
         )
     return TransplantReport(mechanism, dry_run, replaced, skipped)
 
 
-def _sorted_out(
+def _partition(
     model: nn.Module, skip: tuple[str, ...]
-) -> tuple[list[tuple[Place, Adapter]], dict[str, str]]:
-    """What to replace and by what, and the reasons of what stays."""
-    places = list(_places(model))
-    _check_skip(skip, places)
-    known: list[tuple[Place, Adapter]] = []
+) -> tuple[list[tuple[NamedModule, Adapter]], dict[str, str]]:
+    """What to replace with its adapter, and what stays with the reason."""
+    entries = list(_named_modules(model))
+    _check_skip(skip, entries)
+    known: list[tuple[NamedModule, Adapter]] = []
     skipped: dict[str, str] = {}
-    for place in places:
-        adapter = _adapter(place.module)
+    for entry in entries:
+        adapter = _adapter(entry.module)
         if adapter is None:
-            if _is_unknown_attention(place.module):
-                skipped[place.name] = f"{qualified(type(place.module))} is not known to linrec"
+            if _is_unknown_attention(entry.module):
+                skipped[entry.name] = f"{qualified(type(entry.module))} is not known to linrec"
             continue
-        asked = any(fnmatchcase(place.name, pattern) for pattern in skip)
-        reason = "left out by skip" if asked else adapter.refusal(place)
+        skipped_by_name = any(fnmatchcase(entry.name, pattern) for pattern in skip)
+        reason = "left out by skip" if skipped_by_name else adapter.refusal(entry)
         if reason is None:
-            known.append((place, adapter))
+            known.append((entry, adapter))
         else:
-            skipped[place.name] = reason
+            skipped[entry.name] = reason
     return known, skipped
 
 
 def _swap(
-    model: nn.Module, known: list[tuple[Place, Adapter]], mechanism: str, causal: Causal
+    model: nn.Module, known: list[tuple[NamedModule, Adapter]], mechanism: str, causal: Causal
 ) -> None:
-    # all are made before the first is put in: a failure leaves the model as it was; a module
-    # that stands in two places is made once
+    # all are converted before the first is replaced, so that a failure leaves the model as it
+    # was; a shared module is converted once
     new: dict[int, Attention] = {}
-    for place, adapter in known:
-        if id(place.module) not in new:
-            made = adapter.convert(place.module, mechanism, causal)
-            made.where = place.name
-            new[id(place.module)] = made
-    for place, _ in known:
-        place.parent.register_module(place.child, new[id(place.module)])
+    for entry, adapter in known:
+        if id(entry.module) not in new:
+            attention = adapter.convert(entry.module, mechanism, causal)
+            attention.where = entry.name
+            new[id(entry.module)] = attention
+    for entry, _ in known:
+        entry.parent.register_module(entry.child, new[id(entry.module)])
     for adapter in {id(adapter): adapter for _, adapter in known}.values():
-        adapter.settle(model)
+        adapter.finish(model)
 
 
-def _places(model: nn.Module) -> Iterator[Place]:
-    """Every module below the model, also those that stand in two places."""
+def _named_modules(model: nn.Module) -> Iterator[NamedModule]:
+    """Every module below the model; a shared one under each of its names."""
     if not isinstance(model, nn.Module):
         raise InputError(
             f"replace_attention takes a torch.nn.Module, not a {type(model).__name__}; give it the "
-            "network inside (docs/transplant.md says where each framework keeps it)"
+            "network inside (docs/transplant.md shows where each framework keeps it)"
         )
     if _adapter(model) is not None:
         raise InputError(
@@ -114,7 +114,7 @@ def _places(model: nn.Module) -> Iterator[Place]:
     for name, module in parents.items():
         if name:
             above, _, child = name.rpartition(".")
-            yield Place(name, parents[above], child, module)
+            yield NamedModule(name, parents[above], child, module)
 
 
 def _adapter(module: nn.Module) -> Adapter | None:
@@ -122,18 +122,18 @@ def _adapter(module: nn.Module) -> Adapter | None:
 
 
 def _is_unknown_attention(module: nn.Module) -> bool:
-    """Named like one and with weights, and neither ours nor a wrapper around one that is known."""
+    """Named like attention, with weights, and neither ours nor a wrapper of a known one."""
     named = "attention" in type(module).__name__.lower()
     if not named or next(module.parameters(), None) is None:
         return False
     return not any(isinstance(part, Attention) or _adapter(part) for part in module.modules())
 
 
-def _check_skip(skip: tuple[str, ...], places: list[Place]) -> None:
+def _check_skip(skip: tuple[str, ...], entries: list[NamedModule]) -> None:
     for pattern in skip:
-        if not any(fnmatchcase(place.name, pattern) for place in places):
-            names = [place.name for place in places if _adapter(place.module)]
+        if not any(fnmatchcase(entry.name, pattern) for entry in entries):
+            names = [entry.name for entry in entries if _adapter(entry.module)]
             raise InputError(
-                f"skip names {pattern!r}, which no module of the model is called; its attentions "
-                f"are {', '.join(names) or 'none'}"
+                f"skip names {pattern!r}, which matches no module of the model; its attention "
+                f"modules are {', '.join(names) or 'none'}"
             )

@@ -1,4 +1,4 @@
-"""What became of the attentions of a model."""
+"""Which attention modules of a model were replaced."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TransplantReport:
-    """Dotted names of modules, with what they were or why they stay."""
+    """Dotted names of modules, with their former class or the reason why they stay."""
 
     mechanism: str
     dry_run: bool
-    replaced: Mapping[str, str]  # name -> the class that it was
+    replaced: Mapping[str, str]  # name -> its former class
     skipped: Mapping[str, str]  # name -> the reason
 
     def __str__(self) -> str:

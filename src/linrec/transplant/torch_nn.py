@@ -1,4 +1,4 @@
-"""torch.nn.MultiheadAttention, wherever it is: torch's encoders, RecTools, RePlay, one's own."""
+"""torch.nn.MultiheadAttention in torch's encoders, RecTools, RePlay and models of your own."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from torch import nn
 
 from linrec.nn import Attention
 from linrec.nn.multihead import MultiheadAttention, why_not
-from linrec.transplant.adapter import Adapter, Place
+from linrec.transplant.adapter import Adapter, NamedModule
 
 
-def _why_not(place: Place) -> str | None:
-    if isinstance(place.parent, nn.TransformerDecoderLayer) and place.child == "multihead_attn":
+def _why_not(entry: NamedModule) -> str | None:
+    if isinstance(entry.parent, nn.TransformerDecoderLayer) and entry.child == "multihead_attn":
         return "cross attention; linear mechanisms attend within one sequence"
-    return why_not(place.module)
+    return why_not(entry.module)
 
 
 def _without_nested_tensors(model: nn.Module) -> None:
-    """In eval mode torch's encoder may hand its layers nested tensors, for a kernel of its own."""
+    """In eval mode torch's encoder may pass nested tensors, which only its own kernel takes."""
     for encoder in model.modules():
         if isinstance(encoder, nn.TransformerEncoder) and any(
             isinstance(part, Attention) for part in encoder.modules()

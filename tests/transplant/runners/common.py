@@ -93,9 +93,9 @@ def evaluated(encode: Encode, model: nn.Module, some: list[list[int]], width: in
         return encode(model, some, width)
 
 
-def error(found: list[Tensor], expected: list[Tensor]) -> float:
+def error(result: list[Tensor], expected: list[Tensor]) -> float:
     scale = max(float(x.abs().max()) for x in expected)
-    return max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True)) / scale
+    return max(float((a - b).abs().max()) for a, b in zip(result, expected, strict=True)) / scale
 
 
 def descend(model: nn.Module, loss: Callable[[], Tensor]) -> list[float]:
@@ -122,9 +122,9 @@ def padded(
     return torch.tensor(rows)
 
 
-def finish(found: dict[str, Any]) -> None:
+def finish(result: dict[str, Any]) -> None:
     rooms = {name.split(".")[1] for name in sys.modules if name.startswith("linrec.")}
-    print(json.dumps(found | {"rooms": sorted(rooms), "torch": torch.__version__.split("+")[0]}))
+    print(json.dumps(result | {"rooms": sorted(rooms), "torch": torch.__version__.split("+")[0]}))
 
 
 def data() -> Path:

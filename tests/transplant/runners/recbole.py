@@ -45,8 +45,8 @@ def main() -> None:
     some = common.start()
     with tempfile.TemporaryDirectory() as folder:
         write_atomic_files(Path(folder) / "slice", some)
-        found = {name: one(name, folder, some) for name in MODELS}
-    common.finish({"version": __version__, "models": found})
+        result = {name: one(name, folder, some) for name in MODELS}
+    common.finish({"version": __version__, "models": result})
 
 
 def one(name: str, folder: str, some: list[list[int]]) -> dict[str, Any]:
@@ -59,11 +59,11 @@ def one(name: str, folder: str, some: list[list[int]]) -> dict[str, Any]:
     dataset = create_dataset(config)
     train, _, _ = data_preparation(config, dataset)
     model = get_model(name)(config, train.dataset)
-    found = common.examine(model, encode, some)
+    result = common.examine(model, encode, some)
     trainer = get_trainer(config["MODEL_TYPE"], name)(config, model)
     trainer.fit(train, valid_data=None, saved=False, verbose=False)
     losses = [trainer.train_loss_dict[epoch] for epoch in sorted(trainer.train_loss_dict)]
-    return found | common.laws(model, encode, some) | {"losses": losses}
+    return result | common.laws(model, encode, some) | {"losses": losses}
 
 
 def encode(model: nn.Module, some: list[list[int]], width: int) -> list[Tensor]:

@@ -28,12 +28,12 @@ class Convert(Callback):
 
     def __init__(self, some: list[list[int]]) -> None:
         self.some = some
-        self.found: dict[str, Any] = {}
+        self.result: dict[str, Any] = {}
         self.losses: list[float] = []
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:  # noqa: ARG002
-        if not self.found:
-            self.found = common.examine(pl_module.torch_model, encode, self.some)
+        if not self.result:
+            self.result = common.examine(pl_module.torch_model, encode, self.some)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
         self.losses.append(float(trainer.callback_metrics["train_loss"]))
@@ -42,8 +42,8 @@ class Convert(Callback):
 def main() -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     some = common.start()
-    found = {kind.__name__: trained(kind, some) for kind in (SASRecModel, BERT4RecModel)}
-    common.finish({"version": rectools.__version__, "models": found})
+    result = {kind.__name__: trained(kind, some) for kind in (SASRecModel, BERT4RecModel)}
+    common.finish({"version": rectools.__version__, "models": result})
 
 
 def trained(kind: type, some: list[list[int]]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def trained(kind: type, some: list[list[int]]) -> dict[str, Any]:
     # RecTools trains with a copy of the trainer, callbacks and all
     convert = next(c for c in model.fit_trainer.callbacks if isinstance(c, Convert))
     laws = common.laws(model.torch_model, encode, some)
-    return convert.found | laws | {"losses": convert.losses, "recommended": len(recommended)}
+    return convert.result | laws | {"losses": convert.losses, "recommended": len(recommended)}
 
 
 def events_of(some: list[list[int]]) -> Dataset:

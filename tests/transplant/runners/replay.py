@@ -34,11 +34,11 @@ def main() -> None:
     model = SasRec.from_params(
         schema, embedding_dim=32, num_heads=2, max_sequence_length=common.EVENTS, dropout=0.2
     )
-    found: dict[str, Any] = common.examine(model, encode, some)
+    result: dict[str, Any] = common.examine(model, encode, some)
     batch = training_batch(some)
-    found["losses"] = common.descend(model, lambda: model(**batch)["loss"])
-    found |= common.laws(model, encode, some)
-    common.finish({"version": version("replay-rec"), "models": {"SasRec": found}})
+    result["losses"] = common.descend(model, lambda: model(**batch)["loss"])
+    result |= common.laws(model, encode, some)
+    common.finish({"version": version("replay-rec"), "models": {"SasRec": result}})
 
 
 def training_batch(some: list[list[int]]) -> dict[str, Any]:

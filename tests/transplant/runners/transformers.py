@@ -23,27 +23,27 @@ MASKS = ("eager", "sdpa")
 
 def main() -> None:
     some = common.start()
-    found = {}
+    result = {}
     for masks in MASKS:
-        found[f"BERT, {masks}"] = trained(bert(some, masks), some)
-        found[f"GPT-2, {masks}"] = trained(gpt2(some, masks), some)
-    common.finish({"version": __version__, "models": found})
+        result[f"BERT, {masks}"] = trained(bert(some, masks), some)
+        result[f"GPT-2, {masks}"] = trained(gpt2(some, masks), some)
+    common.finish({"version": __version__, "models": result})
 
 
 def trained(model: nn.Module, some: list[list[int]]) -> dict[str, Any]:
-    found = common.examine(model, encode, some)
+    result = common.examine(model, encode, some)
     items, keep = common.padded(some, common.EVENTS), kept(some, common.EVENTS)
     asked = items.masked_fill(~keep, -100)
     if isinstance(model, BertForMaskedLM):
         hidden = torch.arange(common.EVENTS) % 4 == 1  # a quarter is to be filled in
         items = items.masked_fill(hidden & keep, common.count_items(some) + 1)
         asked = asked.masked_fill(~hidden, -100)
-    found["losses"] = common.descend(
+    result["losses"] = common.descend(
         model, lambda: model(items, attention_mask=keep.long(), labels=asked).loss
     )
     if isinstance(model, GPT2LMHeadModel):
-        found["cache_changes"] = cache_changes(model, some)
-    return found | common.laws(model, encode, some)
+        result["cache_changes"] = cache_changes(model, some)
+    return result | common.laws(model, encode, some)
 
 
 def bert(some: list[list[int]], masks: str) -> BertForMaskedLM:

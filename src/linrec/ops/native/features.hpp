@@ -1,7 +1,7 @@
-// Feature maps and normalisers of C positions at a time, and their gradients.
+// Feature maps and normalisers for C positions at a time, and their gradients.
 //
-// All matrices are [C, D]. Loops run over constants, so that the compiler vectorises them; which
-// mechanism it is is asked once for all C positions.
+// All matrices are [C, D]. Loops run over constants, so that the compiler vectorises them; the rule
+// is examined once for all C positions.
 #pragma once
 
 #include <math.h>
@@ -22,8 +22,8 @@ struct Exponential {
 };
 
 LINREC_INLINE Exponential exponential(float x) {
-  x = x < -87.0f ? -87.0f : x;
-  const int32_t whole = static_cast<int32_t>(x * 1.44269504f - 0.5f);  // the nearest: x <= 0
+  x = x < -87.0f ? -87.0f : x;  // NaN stays NaN, whatever integer it is converted to
+  const int32_t whole = static_cast<int32_t>(x * 1.44269504f - 0.5f);  // nearest: x <= 0
   const float n = static_cast<float>(whole);
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float p = 1.98412698e-4f;
@@ -33,7 +33,7 @@ LINREC_INLINE Exponential exponential(float x) {
   p = p * r + 1.66666667e-1f;
   p = p * r + 0.5f;
   p = p * r * r + r;
-  const int32_t bits = (whole + 127) << 23;
+  const uint32_t bits = (static_cast<uint32_t>(whole) + 127u) << 23;
   float power;
   memcpy(&power, &bits, sizeof power);
   return {power, p};
@@ -50,14 +50,14 @@ LINREC_INLINE float elu(float x) {
   return (x < 0 ? 0.0f : x) + exp_minus_one(x > 0 ? 0.0f : x);
 }
 
-// C rows of D numbers, at one distance from each other.
+// C rows of D numbers, at a fixed stride.
 template <int D>
 struct View {
   const float* data;
   int64_t row = D;
 
   View(const float* rows) : data(rows) {}
-  View(const float* rows, int64_t distance) : data(rows), row(distance) {}
+  View(const float* rows, int64_t stride) : data(rows), row(stride) {}
 };
 
 template <int D>
@@ -66,19 +66,21 @@ struct Features {
 
   const Rule rule;
   const int width;
-  // what an ELU's value lacks of its slope, where it is no line; enough for the identity's to be 1
-  const float lift = rule.map == Map::elu ? 1.0f : rule.map == Map::elu_plus_one ? 0.0f : INFINITY;
-  const float scale = rule.divisor == Divisor::rows ? 1.0f : 1.0f / sqrtf(float(width));
+  // slope - value of an ELU below zero; infinite for the identity, whose slope is always 1
+  const float lift = rule.feature_map == FeatureMap::elu            ? 1.0f
+                     : rule.feature_map == FeatureMap::elu_plus_one ? 0.0f
+                                                                    : INFINITY;
+  const float scale = rule.scaled ? 1.0f / sqrtf(float(width)) : 1.0f;
 
-  // The map of each number; nothing at all past the last position and past the width.
-  LINREC_INLINE void mapped(View<D> x, int count, float* to) const {
-    if (rule.map == Map::identity) {
+  // The map of each number; zeros past the last position and past the width.
+  LINREC_INLINE void apply_map(View<D> x, int count, float* to) const {
+    if (rule.feature_map == FeatureMap::identity) {
       for (int c = 0; c < C; ++c) copy<D>(x.data + c * x.row, to + c * D);
       return;
     }
     for (int c = 0; c < C; ++c)
       for (int i = 0; i < D; ++i) to[c * D + i] = elu(x.data[c * x.row + i]);
-    if (rule.map == Map::elu) return;
+    if (rule.feature_map == FeatureMap::elu) return;
     for (int c = 0; c < C; ++c)
       for (int i = 0; i < D; ++i) {
         const bool real = c < count && i < width;
@@ -92,8 +94,9 @@ struct Features {
     return power > 1 ? 1.0f : power;
   }
 
-  // to = value times a factor a row, which makes its norm `norm` where it is to be a unit vector
-  static LINREC_INLINE void stretched(const float* value, bool unit, float norm, float* factor, float* to) {
+  // to = value times a factor per row: `norm`, divided by the row's L2 norm if `unit`
+  static LINREC_INLINE void normalise(const float* value, bool unit, float norm, float* factor,
+                                      float* to) {
     if (unit) {
       dots<C, D>(value, value, factor);
       for (int c = 0; c < C; ++c) factor[c] += EPSILON;
@@ -105,10 +108,11 @@ struct Features {
     scale_rows<C, D>(value, factor, to);
   }
 
-  // dx, the gradient of y = stretched(value), becomes that of what was mapped
-  LINREC_INLINE void unstretched(const float* y, const float* factor, bool unit, float norm, float* dx) const {
+  // dx, the gradient of y = normalise(map(x)), becomes that of x
+  LINREC_INLINE void normalise_backward(const float* y, const float* factor, bool unit, float norm,
+                                        float* dx) const {
     alignas(64) float along[C] = {}, inverse[C];
-    if (unit) dots<C, D>(dx, y, along);  // the factor's own gradient takes out what lies along y
+    if (unit) dots<C, D>(dx, y, along);  // the gradient of the norm removes what lies along y
     for (int c = 0; c < C; ++c) {
       along[c] /= norm * norm;
       inverse[c] = 1.0f / factor[c];
@@ -123,72 +127,74 @@ struct Features {
 
   LINREC_INLINE void queries(View<D> q, int count, float* factor, float* u) const {
     alignas(64) float value[SIZE];
-    mapped(q, count, value);
-    stretched(value, rule.unit_queries, scale, factor, u);
+    apply_map(q, count, value);
+    normalise(value, rule.unit_queries, scale, factor, u);
   }
 
-  LINREC_INLINE void queries_back(const float* u, const float* factor, float* dq) const {
-    unstretched(u, factor, rule.unit_queries, scale, dq);
+  LINREC_INLINE void queries_backward(const float* u, const float* factor, float* dq) const {
+    normalise_backward(u, factor, rule.unit_queries, scale, dq);
   }
 
   LINREC_INLINE void keys(View<D> k, int count, float* factor, float* f) const {
     alignas(64) float value[SIZE];
-    if (!rule.unit_keys) return mapped(k, count, f);
-    mapped(k, count, value);
-    stretched(value, true, 1.0f, factor, f);
+    if (!rule.unit_keys) return apply_map(k, count, f);
+    apply_map(k, count, value);
+    normalise(value, true, 1.0f, factor, f);
   }
 
-  LINREC_INLINE void keys_back(const float* f, const float* factor, float* dk) const {
-    if (rule.unit_keys) unstretched(f, factor, true, 1.0f, dk);
+  LINREC_INLINE void keys_backward(const float* f, const float* factor, float* dk) const {
+    if (rule.unit_keys) normalise_backward(f, factor, true, 1.0f, dk);
     else
       for (int i = 0; i < SIZE; ++i) dk[i] *= slope_at(f[i]);
   }
 
-  // What each key adds to the sums that divide.
+  // What each key adds to the sums that the normaliser divides by.
   LINREC_INLINE void columns(const float* f, float* x) const {
-    if (rule.divisor == Divisor::energy)
+    if (rule.normaliser == Normaliser::column_norm)
       for (int i = 0; i < SIZE; ++i) x[i] = f[i] * f[i];
     else
       copy<SIZE>(f, x);
   }
 
   // df += the gradient that came through `columns`
-  LINREC_INLINE void columns_back(const float* f, const float* dx, float* df) const {
-    if (rule.divisor == Divisor::energy)
+  LINREC_INLINE void columns_backward(const float* f, const float* dx, float* df) const {
+    if (rule.normaliser == Normaliser::column_norm)
       for (int i = 0; i < SIZE; ++i) df[i] += 2.0f * f[i] * dx[i];
-    else if (rule.divisor == Divisor::rows)
+    else if (rule.normaliser == Normaliser::row_sum)
       add<SIZE>(dx, df);
   }
 
-  // w = u divided by what the sums z [C, D] and counts n [C] make; by roots they leave their inverse
-  LINREC_INLINE void divided(const float* u, const float* z, const float* n, float* inverse, float* w) const {
+  // w = u divided by the normaliser of the sums z [C, D] and counts n [C]; column norms leave their
+  // inverse
+  LINREC_INLINE void divide(const float* u, const float* z, const float* n, float* inverse,
+                            float* w) const {
     alignas(64) float by[C];
-    switch (rule.divisor) {
-      case Divisor::energy:
+    switch (rule.normaliser) {
+      case Normaliser::column_norm:
         for (int c = 0; c < C; ++c)
           for (int i = 0; i < D; ++i) inverse[c * D + i] = n[c] * z[c * D + i] + EPSILON;
         inverse_roots<SIZE>(inverse);
         for (int i = 0; i < SIZE; ++i) w[i] = u[i] * inverse[i];
         return;
-      case Divisor::count:
+      case Normaliser::count:
         for (int c = 0; c < C; ++c) by[c] = 1.0f / sqrtf(n[c] > 1 ? n[c] : 1.0f);
         return scale_rows<C, D>(u, by, w);
-      case Divisor::rows:
+      case Normaliser::row_sum:
         dots<C, D>(u, z, by);
         for (int c = 0; c < C; ++c) by[c] = 1.0f / (by[c] + EPSILON);
         return scale_rows<C, D>(u, by, w);
-      case Divisor::none:
+      case Normaliser::none:
         return copy<SIZE>(u, w);
     }
   }
 
   // dw becomes the gradient of u; dz and dn get those of the sums
-  LINREC_INLINE void divided_back(const float* u, const float* w, const float* z, const float* n,
+  LINREC_INLINE void divide_backward(const float* u, const float* w, const float* z, const float* n,
                     const float* inverse, float* dw, float* dz, float* dn) const {
     alignas(64) float by[C], along[C];
     zero(dn, C);
-    switch (rule.divisor) {
-      case Divisor::energy:
+    switch (rule.normaliser) {
+      case Normaliser::column_norm:
         for (int i = 0; i < SIZE; ++i) {
           dw[i] *= inverse[i];
           dz[i] = -0.5f * dw[i] * w[i] * inverse[i];
@@ -196,11 +202,11 @@ struct Features {
         dots<C, D>(dz, z, dn);
         scale_rows<C, D>(dz, n, dz);
         return;
-      case Divisor::count:
+      case Normaliser::count:
         for (int c = 0; c < C; ++c) by[c] = 1.0f / sqrtf(n[c] > 1 ? n[c] : 1.0f);
         zero(dz, SIZE);
         return scale_rows<C, D>(dw, by, dw);
-      case Divisor::rows:
+      case Normaliser::row_sum:
         dots<C, D>(u, z, by);
         dots<C, D>(dw, w, along);
         for (int c = 0; c < C; ++c) by[c] = 1.0f / (by[c] + EPSILON);
@@ -212,7 +218,7 @@ struct Features {
             dw[at] = dw[at] * by[c] + through * z[at];
           }
         return;
-      case Divisor::none:
+      case Normaliser::none:
         return zero(dz, SIZE);
     }
   }

@@ -1,85 +1,103 @@
-// One instruction set's code for every width; compiled once for each, see CMakeLists.txt.
-#include "around.hpp"
+// The kernels of one instruction set for every width; compiled once for each, see CMakeLists.txt.
+#include "bidirectional.hpp"
+#include "causal.hpp"
 
 namespace linrec::LINREC_ISA {
 
-// More than any form takes: nine rows and C + 4 numbers a position, three states.
+// Calls `form` with the form of attention that the problem asks for.
+template <int D, typename Form>
+LINREC_INLINE auto dispatch(const Problem& p, Form form) {
+  if (p.causal) return form(Causal<D>{});
+  if (p.decay) return form(BidirectionalDecay<D>{});
+  return form(Bidirectional<D>{});
+}
+
+int64_t max_chunks(const Problem& p) { return (p.length + C - 1) / C; }
+
 template <int D>
-int64_t scratch_of(const Problem& p) {
-  const int64_t positions = (p.length + C - 1) / C * C;
-  return positions * (9 * D + C + 4) + 3 * D * D + 16 * 16;
+int64_t forward_scratch(const Problem& p) {
+  return dispatch<D>(p, [&](auto form) {
+    return floats_for<typename decltype(form)::Forward>(max_chunks(p));
+  });
 }
 
 template <int D>
-void forward_of(const Problem& p, int64_t b, int64_t h, float* scratch) {
+int64_t backward_scratch(const Problem& p) {
+  return dispatch<D>(p, [&](auto form) {
+    return floats_for<typename decltype(form)::Backward>(max_chunks(p));
+  });
+}
+
+template <int D>
+void forward_of(const Problem& p, int64_t b, int64_t h, float* memory, int64_t floats) {
   const Head<D> head(p, b, h);
-  const Shelf shelf{scratch};
-  if (p.causal) Causal<D>::forward(head, shelf);
-  else if (p.decay) Around<D>::forward(head, shelf);
-  else Whole<D>::forward(head, shelf);
+  Arena arena(memory, floats);
+  dispatch<D>(p, [&](auto form) {
+    form.forward(head, typename decltype(form)::Forward(head.chunks, arena));
+  });
   head.clear_padding(p.out);
 }
 
 template <int D>
-void backward_of(const Problem& p, int64_t b, int64_t h, float* scratch) {
+void backward_of(const Problem& p, int64_t b, int64_t h, float* memory, int64_t floats) {
   const Head<D> head(p, b, h);
-  const Shelf shelf{scratch};
-  if (p.causal) Causal<D>::backward(head, shelf);
-  else if (p.decay) Around<D>::backward(head, shelf);
-  else Whole<D>::backward(head, shelf);
+  Arena arena(memory, floats);
+  dispatch<D>(p, [&](auto form) {
+    form.backward(head, typename decltype(form)::Backward(head.chunks, arena));
+  });
   head.clear_padding(p.dq);
   head.clear_padding(p.dk);
   head.clear_padding(p.dv);
 }
 
 // One row of scores becomes exp(score - largest).
-void exponentials(float* x, int64_t size, float* largest, float* whole) {
+void exponentials(float* x, int64_t size, float* largest, float* total) {
   constexpr int L = 32;
-  float most = -INFINITY, tops[L], sums[L] = {};
-  for (int l = 0; l < L; ++l) tops[l] = most;
+  float top = -INFINITY, tops[L], sums[L] = {};
+  for (int l = 0; l < L; ++l) tops[l] = top;
   int64_t i = 0;
   for (; i + L <= size; i += L)
     for (int l = 0; l < L; ++l) tops[l] = x[i + l] > tops[l] ? x[i + l] : tops[l];
-  for (; i < size; ++i) most = x[i] > most ? x[i] : most;
-  for (int l = 0; l < L; ++l) most = tops[l] > most ? tops[l] : most;
+  for (; i < size; ++i) top = x[i] > top ? x[i] : top;
+  for (int l = 0; l < L; ++l) top = tops[l] > top ? tops[l] : top;
   for (i = 0; i + L <= size; i += L)
     for (int l = 0; l < L; ++l) {
-      const Exponential e = exponential(x[i + l] - most);
+      const Exponential e = exponential(x[i + l] - top);
       x[i + l] = e.power * e.rest + e.power;
       sums[l] += x[i + l];
     }
   float rest = 0;
   for (; i < size; ++i) {
-    const Exponential e = exponential(x[i] - most);
+    const Exponential e = exponential(x[i] - top);
     rest += x[i] = e.power * e.rest + e.power;
   }
-  *largest = most;
-  *whole = sum<L>(sums) + rest;
+  *largest = top;
+  *total = sum<L>(sums) + rest;
 }
 
-LINREC_INLINE uint32_t mixed(uint32_t x) {  // every bit of x moves every bit of this
+LINREC_INLINE uint32_t mix_bits(uint32_t x) {  // every bit of x affects every bit of the result
   x = (x ^ (x >> 16)) * 0x21f0aaadu;
   x = (x ^ (x >> 15)) * 0x735a2d97u;
   return x ^ (x >> 15);
 }
 
-// Numbers begin to end - 1. The draw of each follows from the seed and its place, so that the way
-// back can repeat it: ops/dropout.py has the same in torch. A counter decides on two numbers, BLOCK
-// apart, so that neither lanes nor halves of them change places.
-void dropout(const float* x, float* to, int64_t begin, int64_t end, Draw draw) {
+// Numbers begin to end - 1. The draw of each follows from the seed and its index, so that the
+// backward pass can repeat it: ops/dropout.py has the same in torch. A counter decides on two
+// numbers, BLOCK apart, so that no lanes have to be shuffled.
+void dropout(const float* x, float* out, int64_t begin, int64_t end, Draw draw) {
   alignas(64) float weight[2 * BLOCK];
-  const float scale = draw.scale;  // a copy: loaded in a choice, it would keep it from vectors
+  const float scale = draw.scale;  // a copy: a load under a condition would prevent vectorisation
   for (int64_t i = begin; i < end; i += 2 * BLOCK) {
     const uint32_t first = static_cast<uint32_t>(i / 2);
     for (int l = 0; l < BLOCK; ++l) {
-      const uint32_t bits = mixed(mixed((first + l) ^ draw.low) + draw.high);
-      weight[l] = static_cast<int32_t>(bits & 0xffff) < draw.dropped ? 0.0f : scale;
-      weight[BLOCK + l] = static_cast<int32_t>(bits >> 16) < draw.dropped ? 0.0f : scale;
+      const uint32_t bits = mix_bits(mix_bits((first + l) ^ draw.low) + draw.high);
+      weight[l] = static_cast<int32_t>(bits & 0xffff) < draw.threshold ? 0.0f : scale;
+      weight[BLOCK + l] = static_cast<int32_t>(bits >> 16) < draw.threshold ? 0.0f : scale;
     }
     if (end - i >= 2 * BLOCK)
-      for (int l = 0; l < 2 * BLOCK; ++l) to[i + l] = weight[l] * x[i + l];
+      for (int l = 0; l < 2 * BLOCK; ++l) out[i + l] = weight[l] * x[i + l];
     else
-      for (int l = 0; l < end - i; ++l) to[i + l] = weight[l] * x[i + l];
+      for (int l = 0; l < end - i; ++l) out[i + l] = weight[l] * x[i + l];
   }
 }
 
@@ -88,11 +106,14 @@ void dropout(const float* x, float* to, int64_t begin, int64_t end, Draw draw) {
 
 template <int D>
 constexpr Kernels kernels_of() {
-  return {LINREC_TEXT(LINREC_ISA), scratch_of<D>, forward_of<D>, backward_of<D>,
-          exponentials, dropout};
+  return {LINREC_TEXT(LINREC_ISA),
+          {forward_scratch<D>, forward_of<D>},
+          {backward_scratch<D>, backward_of<D>},
+          exponentials,
+          dropout};
 }
 
-// The kernels of the next width that is as wide: the features between are zeros.
+// The kernels of the next larger width: the features beyond are zeros.
 const Kernels& kernels(int64_t width) {
   static constexpr Kernels of[] = {kernels_of<8>(), kernels_of<16>(), kernels_of<32>(),
                                    kernels_of<64>(), kernels_of<128>()};

@@ -1,7 +1,7 @@
-// Products of small matrices whose sizes the compiler knows, in the widest registers at hand.
+// Products of small matrices of constant sizes, in the widest registers of the instruction set.
 //
 // Compiled once for each instruction set, named by LINREC_ISA. Nothing here may be a template of
-// the standard library: the linker keeps one copy of those, and it could be the one for a newer CPU.
+// the standard library: the linker keeps one copy of those, perhaps the one for a newer CPU.
 #pragma once
 
 #include <math.h>
@@ -12,14 +12,18 @@
 #include <immintrin.h>
 #endif
 
-#if defined(_MSC_VER) && !defined(__clang__)
+#if defined(LINREC_SANITIZE)  // instrumented code is large: one copy of each function will do
+#define LINREC_INLINE inline
+#elif defined(_MSC_VER) && !defined(__clang__)
 #define LINREC_INLINE __forceinline
 #else
 #define LINREC_INLINE inline __attribute__((always_inline))
 #endif
 
 // Small arrays stay in registers only if the loops over them are unrolled.
-#if defined(__clang__)
+#if defined(LINREC_SANITIZE)
+#define LINREC_UNROLL
+#elif defined(__clang__)
 #define LINREC_UNROLL _Pragma("unroll")
 #elif defined(__GNUC__)
 #define LINREC_UNROLL _Pragma("GCC unroll 16")
@@ -35,10 +39,10 @@
 
 namespace linrec::LINREC_ISA {
 
-// positions that are taken together: their weights on each other are a small matrix
+// positions per chunk: their weights on each other are a [C, C] matrix
 constexpr int C = LINREC_LANES > 8 ? LINREC_LANES : 8;
 
-constexpr int at_most(int a, int b) { return a < b ? a : b; }
+constexpr int min(int a, int b) { return a < b ? a : b; }
 
 #if defined(__GNUC__)
 template <int L>
@@ -76,56 +80,57 @@ LINREC_INLINE const typename Vector<L>::Type* lane(const float* x) {
 // Which part of the left matrix is not zero.
 enum class Part { all, lower, upper };
 
-// What a product leaves of the matrix it is added to: all, or as much as a weight says.
-struct Fresh {
-  static constexpr bool NOTHING = true;
+// What becomes of the matrix that a product is written to: overwritten, or scaled and added to.
+struct Overwrite {
+  static constexpr bool OVERWRITES = true;
 };
-struct Kept {
-  static constexpr bool NOTHING = false;
+struct Scaled {
+  static constexpr bool OVERWRITES = false;
   float weight;
   float at(int) const { return weight; }
 };
-struct KeptRows {
-  static constexpr bool NOTHING = false;
+struct ScaledRows {
+  static constexpr bool OVERWRITES = false;
   const float* weights;
   float at(int row) const { return weights[row]; }
 };
 
-// out[m] = kept out[m] + sum over k of a[m, k] b[k], where a is [M, K] or, TURNED, [K, M]. Rows of a
-// and b may lie further apart than they are long.
-template <int M, int K, int N, bool TURNED = false, Part PART = Part::all, typename Old = Fresh>
+// out[m] = scale out[m] + sum over k of a[m, k] b[k], where a is [M, K] or, TRANSPOSED, [K, M].
+// Rows of a and b may have a stride.
+template <int M, int K, int N, bool TRANSPOSED = false, Part PART = Part::all,
+          typename Old = Overwrite>
 LINREC_INLINE void product(const float* a, const float* b, float* out, Old old = {},
-                           int64_t a_row = TURNED ? M : K, int64_t b_row = N) {
-  constexpr int L = at_most(N, LINREC_LANES), WIDE = N / L >= 2 ? 2 : 1;
-  constexpr int TALL = at_most(M, WIDE == 2 && LINREC_LANES < 16 ? 4 : 8);
-  static_assert(M % TALL == 0 && N % (L * WIDE) == 0, "tiles must cover the matrix");
+                           int64_t a_row = TRANSPOSED ? M : K, int64_t b_row = N) {
+  constexpr int L = min(N, LINREC_LANES), TILE_LANES = N / L >= 2 ? 2 : 1;
+  constexpr int TILE_ROWS = min(M, TILE_LANES == 2 && LINREC_LANES < 16 ? 4 : 8);
+  static_assert(M % TILE_ROWS == 0 && N % (L * TILE_LANES) == 0, "tiles must cover the matrix");
   using Lane = typename Vector<L>::Type;
-  for (int m = 0; m < M; m += TALL) {
+  for (int m = 0; m < M; m += TILE_ROWS) {
     const int first = PART == Part::upper ? m : 0;
-    const int last = PART == Part::lower ? at_most(m + TALL, K) : K;
-    for (int n = 0; n < N; n += L * WIDE) {
-      Lane sum[TALL][WIDE] = {};
-      if constexpr (!Old::NOTHING)
+    const int last = PART == Part::lower ? min(m + TILE_ROWS, K) : K;
+    for (int n = 0; n < N; n += L * TILE_LANES) {
+      Lane sum[TILE_ROWS][TILE_LANES] = {};
+      if constexpr (!Old::OVERWRITES)
         LINREC_UNROLL
-        for (int i = 0; i < TALL; ++i)
+        for (int i = 0; i < TILE_ROWS; ++i)
           LINREC_UNROLL
-          for (int j = 0; j < WIDE; ++j)
+          for (int j = 0; j < TILE_LANES; ++j)
             sum[i][j] = old.at(m + i) * *lane<L>(out + (m + i) * N + n + j * L);
       for (int k = first; k < last; ++k) {
-        Lane row[WIDE];
+        Lane row[TILE_LANES];
         LINREC_UNROLL
-        for (int j = 0; j < WIDE; ++j) row[j] = *lane<L>(b + k * b_row + n + j * L);
+        for (int j = 0; j < TILE_LANES; ++j) row[j] = *lane<L>(b + k * b_row + n + j * L);
         LINREC_UNROLL
-        for (int i = 0; i < TALL; ++i) {
-          const float factor = TURNED ? a[k * a_row + m + i] : a[(m + i) * a_row + k];
+        for (int i = 0; i < TILE_ROWS; ++i) {
+          const float factor = TRANSPOSED ? a[k * a_row + m + i] : a[(m + i) * a_row + k];
           LINREC_UNROLL
-          for (int j = 0; j < WIDE; ++j) sum[i][j] += factor * row[j];
+          for (int j = 0; j < TILE_LANES; ++j) sum[i][j] += factor * row[j];
         }
       }
       LINREC_UNROLL
-      for (int i = 0; i < TALL; ++i)
+      for (int i = 0; i < TILE_ROWS; ++i)
         LINREC_UNROLL
-        for (int j = 0; j < WIDE; ++j) *lane<L>(out + (m + i) * N + n + j * L) = sum[i][j];
+        for (int j = 0; j < TILE_LANES; ++j) *lane<L>(out + (m + i) * N + n + j * L) = sum[i][j];
     }
   }
 }
@@ -149,8 +154,9 @@ LINREC_INLINE void transpose(const float* from, float* to, int64_t row = N) {
       for (int i = 0; i < 8; i += 4)
         LINREC_UNROLL
         for (int j = 0; j < 2; ++j) {
-          a[i + j] = __builtin_shufflevector(b[i + j], b[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-          a[i + j + 2] = __builtin_shufflevector(b[i + j], b[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+          const Lane x = b[i + j], y = b[i + j + 2];
+          a[i + j] = __builtin_shufflevector(x, y, 0, 1, 8, 9, 4, 5, 12, 13);
+          a[i + j + 2] = __builtin_shufflevector(x, y, 2, 3, 10, 11, 6, 7, 14, 15);
         }
       LINREC_UNROLL
       for (int j = 0; j < 4; ++j) {
@@ -178,7 +184,7 @@ template <int M, int N>
 LINREC_INLINE void dots(const float* a, const float* b, float* to) {
 #if LINREC_SHUFFLES
   using Lane = typename Vector<8>::Type;
-  for (int m = 0; m < M; m += 8) {  // eight rows' sums in one register, by halves
+  for (int m = 0; m < M; m += 8) {  // eight rows' sums in one register, by pairwise folding
     Lane s[8];
     LINREC_UNROLL
     for (int i = 0; i < 8; ++i) {
@@ -199,7 +205,7 @@ LINREC_INLINE void dots(const float* a, const float* b, float* to) {
   }
 #else
   for (int m = 0; m < M; ++m) {
-    float sums[8] = {};  // lane by lane: the order of additions is ours to choose
+    float sums[8] = {};  // per lane, which the compiler can vectorise
     for (int n = 0; n < N; n += 8)
       for (int l = 0; l < 8; ++l) sums[l] += a[m * N + n + l] * b[m * N + n + l];
     for (int half = 4; half > 0; half /= 2)
@@ -224,7 +230,8 @@ LINREC_INLINE void inverse_roots(float* x) {
     using Lane = typename Vector<LINREC_LANES>::Type;
     for (int i = 0; i < SIZE; i += LINREC_LANES) {
       const Lane given = *lane<LINREC_LANES>(x + i);
-      const Lane finite = given > 3e38f ? Lane{} + 3e38f : given;  // the step makes NaN of infinity
+      // Newton's step would make NaN of infinity
+      const Lane finite = given > 3e38f ? Lane{} + 3e38f : given;
       const Lane y = rough_inverse_root(finite);
       *lane<LINREC_LANES>(x + i) = y + 0.5f * y * (1.0f - finite * y * y);
     }

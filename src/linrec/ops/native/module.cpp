@@ -1,19 +1,19 @@
 // linrec.ops._native: the kernels for Python. Tensors come by DLPack; nothing here knows torch.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
+#include "parallel_for.hpp"
 #include "problem.hpp"
-#include "team.hpp"
 
 namespace nb = nanobind;
 
@@ -27,6 +27,7 @@ namespace avx512 { const Kernels& kernels(int64_t width); }
 
 namespace {
 
+using RuleFields = std::array<int, 6>;  // linrec.ops.rule.Rule, field by field
 using Tensor = nb::ndarray<nb::ndim<4>, nb::device::cpu>;
 using Keep = nb::ndarray<const bool, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Decay = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -34,73 +35,81 @@ using Matrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Vector = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using DecayGradient = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// fewer multiplications than this are done sooner than another thread has woken
-constexpr int64_t WORTH_A_THREAD = 1 << 18;
+// fewer multiplications than this are done before another thread has woken up
+constexpr int64_t MIN_WORK_PER_THREAD = 1 << 18;
 
-// numbers that a thread takes at a time where each is on its own
+// numbers per task of an elementwise kernel
 constexpr int64_t PIECE = 1 << 14;
 
-using Choice = const Kernels& (*)(int64_t width);
+constexpr size_t ALIGNMENT = 64;  // bytes: a cache line, and the widest register
 
-// The newest that the CPU has, unless LINREC_INSTRUCTIONS names an older one: to test that.
-Choice chosen() {
+int useful_threads(int threads, int64_t work) {
+  return static_cast<int>(std::min<int64_t>(threads, 1 + work / MIN_WORK_PER_THREAD));
+}
+
+using Selector = const Kernels& (*)(int64_t width);
+
+// The newest instruction set of the CPU, unless LINREC_INSTRUCTIONS names an older one (for tests).
+Selector choose() {
 #if LINREC_X86
   const char* named = std::getenv("LINREC_INSTRUCTIONS");
-  const auto open = [named](const char* name) { return !named || !std::strcmp(named, name); };
+  const auto allowed = [named](const char* name) { return !named || !std::strcmp(named, name); };
   __builtin_cpu_init();
-  if (open("avx512") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+  if (allowed("avx512") && __builtin_cpu_supports("avx512f") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
     return avx512::kernels;
-  if (open("avx2") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+  if (allowed("avx2") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     return avx2::kernels;
 #endif
   return portable::kernels;
 }
 
 const Kernels& kernels(int64_t width) {
-  static const Choice choice = chosen();
-  return choice(width);
+  static const Selector select = choose();
+  return select(width);
 }
 
-Rule rule_of(const std::string& mechanism) {
-  if (mechanism == "linrec") return {Map::elu, true, false, Divisor::energy};
-  if (mechanism == "linrec-without-elu") return {Map::identity, true, false, Divisor::energy};
-  if (mechanism == "linrec-without-norm") return {Map::elu, false, false, Divisor::count};
-  if (mechanism == "linrec-rowwise") return {Map::elu, true, true, Divisor::none};
-  if (mechanism == "linear-transformer") return {Map::elu_plus_one, false, false, Divisor::rows};
-  throw std::invalid_argument("no kernel for " + mechanism);
+Rule rule_of(const RuleFields& fields) {
+  const auto [feature_map, normaliser, unit_queries, unit_keys, scaled, decay] = fields;
+  if (feature_map < 0 || feature_map > static_cast<int>(FeatureMap::elu_plus_one) ||
+      normaliser < 0 || normaliser > static_cast<int>(Normaliser::none))
+    throw std::invalid_argument("the rule has an unknown feature map or normaliser");
+  return {static_cast<FeatureMap>(feature_map), static_cast<Normaliser>(normaliser),
+          unit_queries != 0, unit_keys != 0, scaled != 0, decay != 0};
 }
 
-Number number_of(const Tensor& x) {
-  if (x.dtype() == nb::dtype<float>()) return Number::float32;
-  if (x.dtype() == nb::dlpack::dtype{4, 16, 1}) return Number::bfloat16;  // 4: kDLBfloat
+DType dtype_of(const Tensor& x) {
+  if (x.dtype() == nb::dtype<float>()) return DType::float32;
+  if (x.dtype() == nb::dlpack::dtype{4, 16, 1}) return DType::bfloat16;  // 4: kDLBfloat
   throw std::invalid_argument("the kernels take float32 and bfloat16");
 }
 
-// What is common to both directions. Checks all that memory safety rests on.
+// What both passes have in common. Checks everything that memory safety depends on.
 struct Call {
   Problem p{};
-  std::vector<int32_t> places;
+  std::vector<int32_t> positions;
   std::vector<int64_t> counts, starts;
 
-  Call(const std::string& mechanism, const Tensor& q, const std::optional<Keep>& keep,
+  Call(const RuleFields& rule, const Tensor& q, const std::optional<Keep>& keep,
        const std::optional<Decay>& decay, bool causal) {
     p.batch = q.shape(0), p.heads = q.shape(1), p.length = q.shape(2), p.width = q.shape(3);
-    if (p.width < 1 || p.width > WIDEST || p.length > INT32_MAX)
-      throw std::invalid_argument("the kernels take widths from 1 to 128");
-    p.number = number_of(q);
-    p.rule = rule_of(mechanism);
+    if (p.width < 1 || p.width > MAX_WIDTH || p.length > INT32_MAX)
+      throw std::invalid_argument("the kernels take widths from 1 to 128, and lengths of 31 bits");
+    p.dtype = dtype_of(q);
+    p.rule = rule_of(rule);
     p.causal = causal;
     if (decay && static_cast<int64_t>(decay->shape(0)) != p.heads)
-      throw std::invalid_argument("one decay a head");
-    if (decay && p.rule.divisor != Divisor::energy)
-      throw std::invalid_argument("no decay for " + mechanism);
+      throw std::invalid_argument("decay must have one number per head");
+    if (decay && (!p.rule.decay || p.rule.normaliser != Normaliser::column_norm))
+      throw std::invalid_argument("the kernels decay only rules with column norms that say so");
     if (decay) p.decay = decay->data();
     if (keep) keep_only(*keep);
   }
 
   void keep_only(const Keep& keep) {
-    if (static_cast<int64_t>(keep.shape(0)) != p.batch || static_cast<int64_t>(keep.shape(1)) != p.length)
+    if (static_cast<int64_t>(keep.shape(0)) != p.batch ||
+        static_cast<int64_t>(keep.shape(1)) != p.length)
       throw std::invalid_argument("keep must be [batch, length]");
     p.keep = keep.data();
     counts.resize(p.batch);
@@ -109,15 +118,15 @@ struct Call {
       const bool *row = p.keep + b * p.length, *end = row + p.length;
       const bool* first = std::find(row, end, true);
       counts[b] = std::count(first, end, true);
-      const bool one_run = std::find(first, end, false) - first == counts[b];
-      starts[b] = one_run ? first - row : -1;  // padding at the ends, as batches have it
-      if (one_run) continue;
-      places.resize(p.batch * p.length);
-      int32_t* next = places.data() + b * p.length;
+      const bool contiguous = std::find(first, end, false) - first == counts[b];
+      starts[b] = contiguous ? first - row : -1;  // padded at the ends, like most batches
+      if (contiguous) continue;
+      positions.resize(p.batch * p.length);
+      int32_t* next = positions.data() + b * p.length;
       for (int64_t t = 0; t < p.length; ++t)
         if (row[t]) *next++ = static_cast<int32_t>(t);
     }
-    p.counts = counts.data(), p.starts = starts.data(), p.places = places.data();
+    p.counts = counts.data(), p.starts = starts.data(), p.positions = positions.data();
   }
 
   Rows rows(const Tensor& x) const {
@@ -125,47 +134,47 @@ struct Call {
     for (int i = 0; i < 4; ++i)
       if (static_cast<int64_t>(x.shape(i)) != shape[i])
         throw std::invalid_argument("all tensors must have the shape of q");
-    if (number_of(x) != p.number) throw std::invalid_argument("all tensors must have q's dtype");
+    if (dtype_of(x) != p.dtype) throw std::invalid_argument("all tensors must have q's dtype");
     if (p.width > 1 && x.stride(3) != 1)
       throw std::invalid_argument("the last dimension must be contiguous");
     return {static_cast<char*>(x.data()), x.stride(0), x.stride(1), x.stride(2)};
   }
 
-  void run(void (*Kernels::*direction)(const Problem&, int64_t, int64_t, float*), int threads) {
+  void run(Pass Kernels::*which, int threads) {
+    const Pass& pass = kernels(p.width).*which;
     struct Context {
       const Problem& p;
-      const Kernels& kernels;
-      decltype(direction) which;
-    } context{p, kernels(p.width), direction};
+      const Pass& pass;
+      int64_t floats;
+    } context{p, pass, pass.scratch(p)};
     const nb::gil_scoped_release released;
     const int64_t work = p.batch * p.heads * p.length * p.width * p.width;
-    const int worth = static_cast<int>(std::min<int64_t>(threads, 1 + work / WORTH_A_THREAD));
-    share(p.batch * p.heads, worth, [](void* given, int64_t i) {
+    parallel_for(p.batch * p.heads, useful_threads(threads, work), [](void* given, int64_t i) {
       const Context& c = *static_cast<const Context*>(given);
       thread_local std::vector<float> scratch;
-      const size_t size = c.kernels.scratch(c.p) + 16;
+      const size_t size = c.floats + ALIGNMENT / sizeof(float);
       if (scratch.size() < size) scratch.resize(size);
       const auto address = reinterpret_cast<uintptr_t>(scratch.data());
-      float* aligned = scratch.data() + (64 - address % 64) % 64 / sizeof(float);
-      (c.kernels.*c.which)(c.p, i / c.p.heads, i % c.p.heads, aligned);
+      const size_t skipped = (ALIGNMENT - address % ALIGNMENT) % ALIGNMENT / sizeof(float);
+      c.pass.run(c.p, i / c.p.heads, i % c.p.heads, scratch.data() + skipped, c.floats);
     }, &context);
   }
 };
 
-void forward(const std::string& mechanism, const Tensor& q, const Tensor& k, const Tensor& v,
+void forward(const RuleFields& rule, const Tensor& q, const Tensor& k, const Tensor& v,
              const std::optional<Keep>& keep, const std::optional<Decay>& decay, bool causal,
              int threads, const Tensor& out) {
-  Call call(mechanism, q, keep, decay, causal);
+  Call call(rule, q, keep, decay, causal);
   call.p.q = call.rows(q), call.p.k = call.rows(k), call.p.v = call.rows(v);
   call.p.out = call.rows(out);
   call.run(&Kernels::forward, threads);
 }
 
-void backward(const std::string& mechanism, const Tensor& q, const Tensor& k, const Tensor& v,
+void backward(const RuleFields& rule, const Tensor& q, const Tensor& k, const Tensor& v,
               const std::optional<Keep>& keep, const std::optional<Decay>& decay, bool causal,
               int threads, const Tensor& dout, const Tensor& dq, const Tensor& dk,
               const Tensor& dv, const std::optional<DecayGradient>& ddecay) {
-  Call call(mechanism, q, keep, decay, causal);
+  Call call(rule, q, keep, decay, causal);
   Problem& p = call.p;
   p.q = call.rows(q), p.k = call.rows(k), p.v = call.rows(v);
   p.dout = call.rows(dout), p.dq = call.rows(dq), p.dk = call.rows(dk), p.dv = call.rows(dv);
@@ -178,42 +187,43 @@ void backward(const std::string& mechanism, const Tensor& q, const Tensor& k, co
   call.run(&Kernels::backward, threads);
 }
 
-// Each row of scores becomes exp(score - largest), and whole its sum.
-void exponentials(const Matrix& scores, int threads, const Vector& largest, const Vector& whole) {
+// Each row of scores becomes exp(score - largest), and total its sum.
+void exponentials(const Matrix& scores, int threads, const Vector& largest, const Vector& total) {
   const int64_t rows = scores.shape(0), size = scores.shape(1);
-  if (static_cast<int64_t>(largest.shape(0)) != rows || static_cast<int64_t>(whole.shape(0)) != rows)
-    throw std::invalid_argument("one largest and one whole a row");
+  if (static_cast<int64_t>(largest.shape(0)) != rows ||
+      static_cast<int64_t>(total.shape(0)) != rows)
+    throw std::invalid_argument("largest and total must have one number per row");
   struct Context {
-    float *scores, *largest, *whole;
+    float *scores, *largest, *total;
     int64_t size;
     decltype(Kernels::exponentials) work;
-  } context{scores.data(), largest.data(), whole.data(), size, kernels(8).exponentials};
+  } context{scores.data(), largest.data(), total.data(), size, kernels(8).exponentials};
   const nb::gil_scoped_release released;
-  const int worth = static_cast<int>(std::min<int64_t>(threads, 1 + rows * size / WORTH_A_THREAD));
-  share(rows, worth, [](void* given, int64_t i) {
+  parallel_for(rows, useful_threads(threads, rows * size), [](void* given, int64_t i) {
     const Context& c = *static_cast<const Context*>(given);
-    c.work(c.scores + i * c.size, c.size, c.largest + i, c.whole + i);
+    c.work(c.scores + i * c.size, c.size, c.largest + i, c.total + i);
   }, &context);
 }
 
-void dropout(const Vector& x, uint64_t seed, int dropped, float scale, int threads,
-             const Vector& to) {
+void dropout(const Vector& x, uint64_t seed, int threshold, float scale, int threads,
+             const Vector& out) {
   const int64_t size = x.shape(0);
-  if (static_cast<int64_t>(to.shape(0)) != size) throw std::invalid_argument("as many out as in");
+  if (static_cast<int64_t>(out.shape(0)) != size)
+    throw std::invalid_argument("x and out must have the same size");
   struct Context {
     const float* x;
-    float* to;
+    float* out;
     int64_t size;
     Draw draw;
     decltype(Kernels::dropout) work;
-  } context{x.data(), to.data(), size,
-            {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), dropped, scale},
+  } context{x.data(), out.data(), size,
+            {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), threshold, scale},
             kernels(8).dropout};
   const nb::gil_scoped_release released;
-  const int worth = static_cast<int>(std::min<int64_t>(threads, 1 + size / WORTH_A_THREAD));
-  share((size + PIECE - 1) / PIECE, worth, [](void* given, int64_t i) {
+  const int64_t pieces = (size + PIECE - 1) / PIECE;
+  parallel_for(pieces, useful_threads(threads, size), [](void* given, int64_t i) {
     const Context& c = *static_cast<const Context*>(given);
-    c.work(c.x, c.to, i * PIECE, std::min((i + 1) * PIECE, c.size), c.draw);
+    c.work(c.x, c.out, i * PIECE, std::min((i + 1) * PIECE, c.size), c.draw);
   }, &context);
 }
 
@@ -221,7 +231,7 @@ void dropout(const Vector& x, uint64_t seed, int dropped, float scale, int threa
 }  // namespace linrec
 
 NB_MODULE(_native, module) {
-  module.attr("WIDEST") = linrec::WIDEST;
+  module.attr("MAX_WIDTH") = linrec::MAX_WIDTH;
   module.def("instructions", [] { return linrec::kernels(8).name; });
   module.def("forward", &linrec::forward, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg());
