@@ -50,9 +50,9 @@ def hide_seen_(scores: Tensor, seen: SeenItems, begin: int) -> None:
     offset = counts.cumsum(0) - counts
     rows = torch.arange(len(scores), device=scores.device) * scores.shape[1]
     places = torch.arange(int(counts.sum()), device=scores.device)
-    # both shifts are numbers per row, so they are repeated together
-    shift = torch.repeat_interleave(torch.stack([starts - offset, rows - PAD - 1]), counts, 1)
-    scores.view(-1).index_fill_(0, seen.items[places + shift[0]] + shift[1], -torch.inf)
+    items = seen.items[places.add_(torch.repeat_interleave(starts - offset, counts))]
+    items += torch.repeat_interleave(rows - PAD - 1, counts)
+    scores.view(-1).index_fill_(0, items, -torch.inf)
 
 
 def _chunk_rows(targets: int, items: int) -> int:
