@@ -14,6 +14,7 @@ from tests.contracts.cases import (
     EVERY_WAY,
     N_ITEMS,
     SMALL,
+    WITH_AND_WITHOUT_TIME,
     close,
     hidden,
     history,
@@ -27,8 +28,11 @@ LENGTHS = (1, 7, 40, 19)
 
 @EVERY_WAY
 @EVERY_ATTENTION
-def test_padding_changes_nothing(backbone: str, objective: str, attention: str) -> None:
-    encoder = model(backbone, attention, objective=objective)
+@WITH_AND_WITHOUT_TIME
+def test_padding_changes_nothing(
+    backbone: str, objective: str, attention: str, time_gaps: bool
+) -> None:
+    encoder = model(backbone, attention, objective=objective, time_gaps=time_gaps)
     items = history(21)
     padded = torch.cat([items, torch.full((1, 50), PAD)], 1)
     close(hidden(encoder, padded)[:, :21], hidden(encoder, items))
@@ -36,11 +40,14 @@ def test_padding_changes_nothing(backbone: str, objective: str, attention: str) 
 
 @EVERY_WAY
 @EVERY_ATTENTION
-def test_a_batch_is_its_rows_in_any_order(backbone: str, objective: str, attention: str) -> None:
-    encoder = model(backbone, attention, objective=objective)
+@WITH_AND_WITHOUT_TIME
+def test_a_batch_is_its_rows_in_any_order(
+    backbone: str, objective: str, attention: str, time_gaps: bool
+) -> None:
+    encoder = model(backbone, attention, objective=objective, time_gaps=time_gaps)
     rows = [history(length) for length in LENGTHS]
     together = encoder.encode(sequences(*rows))
-    assert together.shape == (4, SMALL.width)
+    assert together.shape == (4, SMALL["width"])
     assert not torch.allclose(together[0], together[1])
     close(torch.cat([encoder.encode(sequences(row)) for row in rows]), together)
     close(encoder.encode(sequences(*rows[::-1])), together.flip(0))
@@ -48,8 +55,9 @@ def test_a_batch_is_its_rows_in_any_order(backbone: str, objective: str, attenti
 
 @CAUSAL_BACKBONES
 @EVERY_ATTENTION
-def test_all_positions_are_causal(backbone: str, attention: str) -> None:
-    encoder = model(backbone, attention)
+@WITH_AND_WITHOUT_TIME
+def test_all_positions_are_causal(backbone: str, attention: str, time_gaps: bool) -> None:
+    encoder = model(backbone, attention, time_gaps=time_gaps)
     items = history(40)
     changed = torch.cat([items[:, :25], history(40, seed=1)[:, 25:]], 1)
     before, after = hidden(encoder, items), hidden(encoder, changed)
@@ -59,9 +67,10 @@ def test_all_positions_are_causal(backbone: str, attention: str) -> None:
 
 @CAUSAL_BACKBONES
 @EVERY_ATTENTION
-def test_one_pass_encodes_every_prefix(backbone: str, attention: str) -> None:
+@WITH_AND_WITHOUT_TIME
+def test_one_pass_encodes_every_prefix(backbone: str, attention: str, time_gaps: bool) -> None:
     """Why all positions can be trained at once: each is what serving would compute."""
-    encoder = model(backbone, attention)
+    encoder = model(backbone, attention, time_gaps=time_gaps)
     items = history(33)
     every = hidden(encoder, items)[0]
     for now in (1, 2, 17, 33):
@@ -70,8 +79,11 @@ def test_one_pass_encodes_every_prefix(backbone: str, attention: str) -> None:
 
 @BOTH_WAYS
 @EVERY_ATTENTION
-def test_what_is_not_causal_reads_both_ways(backbone: str, objective: str, attention: str) -> None:
-    encoder = model(backbone, attention, objective=objective)
+@WITH_AND_WITHOUT_TIME
+def test_what_is_not_causal_reads_both_ways(
+    backbone: str, objective: str, attention: str, time_gaps: bool
+) -> None:
+    encoder = model(backbone, attention, objective=objective, time_gaps=time_gaps)
     items = history(20)
     changed = items.clone()
     changed[0, -1] = items[0, -1] % N_ITEMS + 1
@@ -81,8 +93,11 @@ def test_what_is_not_causal_reads_both_ways(backbone: str, objective: str, atten
 
 @EVERY_WAY
 @EVERY_ATTENTION
-def test_the_oldest_event_is_not_forgotten(backbone: str, objective: str, attention: str) -> None:
-    encoder = model(backbone, attention, objective=objective)
+@WITH_AND_WITHOUT_TIME
+def test_the_oldest_event_is_not_forgotten(
+    backbone: str, objective: str, attention: str, time_gaps: bool
+) -> None:
+    encoder = model(backbone, attention, objective=objective, time_gaps=time_gaps)
     items = history(20)
     changed = items.clone()
     changed[0, 0] = items[0, 0] % N_ITEMS + 1
@@ -92,19 +107,30 @@ def test_the_oldest_event_is_not_forgotten(backbone: str, objective: str, attent
 
 @EVERY_WAY
 @EVERY_ATTENTION
-def test_max_length_forgets_what_is_older(backbone: str, objective: str, attention: str) -> None:
-    whole = model(backbone, attention, objective=objective)
-    cut = model(backbone, attention, objective=objective, max_length=10)
+@WITH_AND_WITHOUT_TIME
+def test_max_length_forgets_what_is_older(
+    backbone: str, objective: str, attention: str, time_gaps: bool
+) -> None:
+    whole = model(backbone, attention, objective=objective, time_gaps=time_gaps)
+    cut = model(backbone, attention, objective=objective, max_length=10, time_gaps=time_gaps)
     items = history(40)
-    recent = whole.encode(sequences(items[:, -10:]))
+    recent = whole.encode(sequences(items[:, -10:], start=30))
     close(cut.encode(sequences(items)), recent)
     assert not torch.allclose(whole.encode(sequences(items)), recent)
 
 
 @EVERY_BACKBONE
 @EVERY_ATTENTION
-def test_a_history_longer_than_the_positions_is_encoded(backbone: str, attention: str) -> None:
-    assert model(backbone, attention).encode(sequences(history(1_000))).isfinite().all()
+@WITH_AND_WITHOUT_TIME
+def test_a_history_longer_than_the_positions_is_encoded(
+    backbone: str, attention: str, time_gaps: bool
+) -> None:
+    assert (
+        model(backbone, attention, time_gaps=time_gaps)
+        .encode(sequences(history(1_000)))
+        .isfinite()
+        .all()
+    )
 
 
 @EVERY_BACKBONE

@@ -40,8 +40,9 @@ class Step:
     def __call__(self, batch: SequenceBatch, seed: int) -> float:
         """Returns the loss before the step. Everything random in it follows from the seed."""
         torch.manual_seed(seed)
-        items, keep, targets = (self.fabric.to_device(part) for part in batch)
-        loss = self.loss(*at_targets(self.encode(items, keep), targets), self.item_vectors)
+        batch = SequenceBatch(*(self.fabric.to_device(part) for part in batch))
+        hidden = self.encode(*batch.events)
+        loss = self.loss(*at_targets(hidden, batch.targets), self.item_vectors)
         value = loss.item()
         if np.isfinite(value):  # else the weights stay as they were
             for optimizer in self.optimizers:
@@ -85,9 +86,9 @@ def compiled(module: Callable[..., Tensor]) -> Callable[..., Tensor]:
     # dynamic: rows and lengths of a batch change from step to step
     fast = torch.compile(module, dynamic=True)
 
-    def encode(items: Tensor, keep: Tensor) -> Tensor:
+    def encode(*events: Tensor | None) -> Tensor:
         try:
-            hidden: Tensor = fast(items, keep)
+            hidden: Tensor = fast(*events)
         except TorchDynamoException as error:
             reason = next((line for line in str(error).splitlines() if line.strip()), "no reason")
             raise InputError(

@@ -243,7 +243,7 @@ def test_the_same_index_is_the_same_batch(ratio: float) -> None:
     assert len(first) == len(batches) > 1
     for index in [*reversed(range(len(batches))), *range(len(batches))]:
         for again, once in zip(batches[index], first[index], strict=True):
-            assert torch.equal(again, once)
+            torch.testing.assert_close(again, once, rtol=0, atol=0, equal_nan=True)
 
 
 def test_each_epoch_masks_other_events() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ def of_users(
     names = store.users.ids if users is None else _names(users, rows, store.users)
     whole = store.sequences()
     chosen = whole.take(np.where(known, rows, 0))
-    chosen = Sequences(chosen.items, chosen.starts, np.where(known, chosen.ends, chosen.starts))
+    chosen = replace(chosen, ends=np.where(known, chosen.ends, chosen.starts))
     unknown = int(np.count_nonzero(~known))
     if catalogue.ids.equals(store.catalogue.ids):
         return Histories(names, chosen, 0, unknown)

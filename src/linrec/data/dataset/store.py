@@ -101,7 +101,7 @@ class SequenceStore:
         return digest.hexdigest()[:16]
 
     def sequences(self) -> Sequences:
-        return Sequences(self.items, self.offsets[:-1], self.offsets[1:])
+        return Sequences(self.items, self.offsets[:-1], self.offsets[1:], self.times)
 
     def popularity(self) -> NDArray[np.int64]:
         """`Sequences.item_counts` of the whole store, [n_items + 1]."""
