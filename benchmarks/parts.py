@@ -43,7 +43,7 @@ def marked() -> Iterator[None]:
         with record_function(MARK + part):
             return usual(self, *args, **kwargs)
 
-    loss = Step._loss
+    loss = Step.compute_loss
 
     def marked_loss(self: Step, *args: Any) -> Any:
         with record_function(MARK + "loss"):
@@ -57,7 +57,7 @@ def marked() -> Iterator[None]:
 
     with (
         patch.object(nn.Module, "__call__", call),
-        patch.object(Step, "_loss", marked_loss),
+        patch.object(Step, "compute_loss", marked_loss),
         patch.object(TrainingBatches, "__getitem__", marked_batch),
     ):
         yield

@@ -20,11 +20,11 @@ class HttpOptions:
     port: int = setting(8000, "Port to listen on; 0 takes any that is free.", min=0, max=65535)
     token: str | None = None
     max_body: int = setting(1_048_576, "Maximum size of a request in bytes.", min=1)
-    timeout: float = setting(30.0, "Maximum time of a request in seconds.", min=0.1)
+    timeout: float = setting(30.0, "Maximum time of a request in seconds.", above=0)
     grace: float = setting(30.0, "Seconds to finish open requests at shutdown.", min=0)
     connections: int = setting(1_000, "Maximum connections; more get a 503 response.", min=1)
     watch: float | None = setting(
-        None, "Seconds between checks for a new model in RUN; never if left out.", min=0.1
+        None, "Seconds between checks for a new model in RUN; never if left out.", above=0
     )
 
     def __post_init__(self) -> None:
