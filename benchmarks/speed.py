@@ -21,7 +21,7 @@ WIDTH, LENGTHS = 16, (200, 1_000, 4_000)
 
 
 def rendered(readme: str) -> str:
-    """README.md with what stands between the markers `speed` made anew."""
+    """README.md with what stands between the markers `speed` replaced."""
     return between(readme, "speed", figures())
 
 
@@ -30,19 +30,19 @@ def write() -> None:
 
 
 def figures() -> str:
-    told, missing = [], []
+    texts, missing = [], []
     for name, (make, command) in PARTS.items():
         place = OUT_FOLDER / f"{name}.json"
         text = make(json.loads(place.read_text("utf-8"))) if place.is_file() else ""
-        told += [text] if text else []
+        texts += [text] if text else []
         missing += [] if text else [f"`{command}`"]
     if missing:
-        told.append(f"Not measured yet: {', '.join(missing)}.")
-    return "\n\n".join(told) + "\n"
+        texts.append(f"Not measured yet: {', '.join(missing)}.")
+    return "\n\n".join(texts) + "\n"
 
 
 def peers(outcome: dict[str, Any]) -> str:
-    """Seconds a million training targets, each as a multiple of ours."""
+    """Seconds per million training targets, each as a multiple of ours."""
     key, found = "seconds_a_million", {row["name"]: row for row in outcome["rows"]}
     lines = [
         f"| {title} | {short(found[name][key])} | {times(found[name][f'{key}_ratio'])} |"

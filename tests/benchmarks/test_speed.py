@@ -98,7 +98,7 @@ def test_tables_of_training_name_command_and_machine() -> None:
     outcome = {"command": "python -m x", **SURROUNDINGS, "targets": 4_000}
     row = {"window": 200, "mechanism": "softmax", "seconds": 1.0, "times_first": 1.0, "mib": 2.0}
     told = windows.table(outcome | {"rows": [row]})
-    assert "4,000 targets a step; 2 threads of x86_64, AVX2" in told
+    assert "4,000 targets per step; 2 threads of x86_64, AVX2" in told
     assert "](../results/benchmarks/windows.png)" in told
     row = {"items": 9, "loss": "gbce", "ms": 1.0, "times_softmax": 2.0, "mib": 3.0}
     assert "commit abc: `python -m x`." in losses.table(outcome | {"rows": [row]})
