@@ -35,7 +35,7 @@ quick: $(READY) ## the tests that need no service, no other package and no long 
 	  -m "not slow and not service and not peer" $(PYTEST_ARGS)
 
 docs: $(READY) ## the documentation as a site in site/; a broken link is an error
-	@$(BIN)/mkdocs build --strict --quiet --clean
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet --clean
 
 check: $(READY) ## formatting, lint, types and the import contract
 	$(BIN)/ruff format --check .

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -17,6 +19,8 @@ LINKS = {
     "](../CONTRIBUTING.md": "](contributing.md",
     "](docs/": "](",
 }
+# what a browser fetches without being asked; a link is only followed when somebody clicks on it
+FETCHED = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*(?:src|href)=["']?(https?:)?//[^>]*>""")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -33,3 +37,11 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     for link, in_site in LINKS.items():
         markdown = markdown.replace(link, in_site)
     return markdown
+
+
+def on_post_page(output: str, **_: object) -> str:
+    """Refuse a page that would load anything from another site."""
+    fetched = FETCHED.search(output)
+    if fetched:
+        raise PluginError(f"a page loads something from another site: {fetched[0]}")
+    return output

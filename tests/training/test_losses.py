@@ -71,6 +71,7 @@ def test_bert4rec_gets_better_by_gbce() -> None:
     assert losses[-1] < 0.9 * losses[0]
 
 
+@pytest.mark.slow
 @EVERY_WAY
 def test_killed_and_resumed_it_is_the_same_run(
     way: str, store: SequenceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
