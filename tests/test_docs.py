@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -17,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 REPO = Path(__file__).resolve().parents[1]
@@ -32,7 +32,6 @@ SHELL = {"bash", "sh", "shell", "console"}
 FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*([\w+-]*)")
 NOT_RUN = re.compile(r"^\s*<!--\s*not run\b:?\s*(.*?)\s*-->\s*$")
 SECONDS_PER_LINE = 600
-USERS = 150  # enough to train on, few enough to wait for
 
 
 @dataclass(frozen=True)
@@ -108,23 +107,9 @@ def run_shell(block: Block, folder: Path, page: Path) -> None:
         )
 
 
-@pytest.fixture(scope="session")
-def tables() -> tuple[pl.DataFrame, pl.DataFrame]:
-    """What `linrec demo` leaves for its reader to try, less most of the members."""
-    from linrec.cli.demo import as_csv
-    from linrec.data.downloads.demo import demo_events
-
-    events, items = demo_events()
-    some = events["user"].unique().sort().head(USERS)
-    return events.filter(pl.col("user").is_in(some.implode())), as_csv(items)
-
-
 @pytest.fixture
-def folder(
-    tables: tuple[pl.DataFrame, pl.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    for name, table in zip(("events.csv", "items.csv"), tables, strict=True):
-        table.write_csv(tmp_path / name)
+def folder(demo_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(demo_files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -64,10 +64,20 @@ class AttentionCore(nn.Module):
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """[B, N, width] -> [B, heads, N, width / heads]."""
+    """[B, N, width] -> [B, heads, N, width / heads].
+
+    Examples:
+        >>> nn.split_heads(torch.randn(1, 5, 16), heads=2).shape
+        torch.Size([1, 2, 5, 8])
+    """
     return x.view(*x.shape[:-1], heads, x.shape[-1] // heads).transpose(1, 2)
 
 
 def merge_heads(x: Tensor) -> Tensor:
-    """[B, heads, N, width / heads] -> [B, N, width]."""
+    """[B, heads, N, width / heads] -> [B, N, width].
+
+    Examples:
+        >>> nn.merge_heads(torch.randn(1, 2, 5, 8)).shape
+        torch.Size([1, 5, 16])
+    """
     return x.transpose(1, 2).flatten(-2)
