@@ -9,8 +9,6 @@ from linrec.recommender import Recommender
 from tests.contracts.cases import EVERY_BACKBONE, cycle, settings
 from tests.contracts.conftest import Fitted
 
-pytestmark = pytest.mark.slow
-
 
 def assert_it_learned(found: Recommender) -> None:
     assert found.trained is not None

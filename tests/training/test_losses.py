@@ -38,6 +38,7 @@ def test_the_flags_are_made_from_the_settings_of_the_losses() -> None:
         assert Recommender(loss=name).config.loss == CONFIGS[name]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backbone", "way"),
     [
