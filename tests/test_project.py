@@ -104,7 +104,7 @@ def test_architecture_names_every_mechanism_and_backbone() -> None:
 
 def test_architecture_names_files_that_exist() -> None:
     page = (REPO / "docs" / "architecture.md").read_text("utf-8")
-    named = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", page)
+    named = re.findall(r"`((?:\w+/)+\w+\.py)`", page)
     assert named
     rooms = (REPO / "src" / "linrec", REPO)
     assert [name for name in named if not any((room / name).exists() for room in rooms)] == []
