@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import io
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import linrec
 from linrec import nn, ops
 from linrec.serving import Engine
 
+REPO = Path(__file__).resolve().parents[1]
 GLOBALS = {"torch": torch, "linrec": linrec, "nn": nn, "ops": ops}
 METHODS = ("evaluate", "evaluate_users", "fit", "load", "recommend", "save")  # of Recommender
 
@@ -45,6 +47,12 @@ def examples(name: str) -> doctest.DocTest:
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_docstring_has_an_example(name: str) -> None:
     assert examples(name).examples
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    pages = "\n".join(page.read_text("utf-8") for page in (REPO / "docs" / "api").glob("*.md"))
+    names = [name for name in PUBLIC if not name.startswith("linrec.Recommender.")]
+    assert [name for name in names if not re.search(rf"^::: {name}\b", pages, re.M)] == []
 
 
 @pytest.fixture(scope="module")
