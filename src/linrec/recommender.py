@@ -76,9 +76,6 @@ class Recommender:
     ) -> Recommender:
         """Train to early stopping and keep the best weights.
 
-        Example:
-            Recommender(epochs=20).fit("data/shop", "runs/shop", callbacks=[ConsoleProgress()])
-
         Args:
             data: A prepared dataset or its folder, a file of events, or a frame of them.
             out: The run folder, which gets all that `linrec train` writes: weights, history, the
@@ -165,9 +162,6 @@ class Recommender:
         progress: ProgressCallback | None = None,
     ) -> Recommendations:
         """The k items that each user will most likely want next.
-
-        Example:
-            model.recommend(["user-7"], k=10).to_pandas()
 
         Items in a history that the model does not know are skipped and counted. Users without a
         known item get the most popular ones, with source "cold-start".

@@ -13,7 +13,15 @@ from linrec import ops
 
 
 class AttentionCore(nn.Module):
-    """What is left of an attention module without its projections and masks."""
+    """What is left of an attention module without its projections and masks.
+
+    Examples:
+        >>> core = nn.AttentionCore("linrec-decay")
+        >>> core.init_decay(heads=2)
+        >>> q, k, v = torch.randn(3, 1, 2, 5, 8)
+        >>> core.mix(q, k, v, keep=None, causal=True).shape
+        torch.Size([1, 2, 5, 8])
+    """
 
     decay_logit: nn.Parameter  # [H], only for a mechanism that takes a decay
 
