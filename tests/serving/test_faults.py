@@ -100,6 +100,7 @@ def test_killed_with_sqlite(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.service
 def test_killed_with_redis_and_redis_too(run: Path, redis_server: RedisServer) -> None:
     redis_server.empty()
     server = ServeProcess(run, redis_server.url)
@@ -141,6 +142,7 @@ def test_ended_and_told_to_reload(data: SequenceStore, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.service
 def test_redis_goes_and_comes_back(run: Path, redis_server: RedisServer) -> None:
     redis_server.empty()
     engine = Engine(run, open_store(redis_server.url))

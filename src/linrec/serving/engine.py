@@ -33,7 +33,28 @@ from linrec.serving.stores import Change, Head, Store
 
 
 class Engine:
-    """One model, one store, any number of threads."""
+    """One model, one store, any number of threads.
+
+    Examples:
+        >>> from linrec.serving import Engine, NewEvent, open_store
+        >>> engine = Engine("run", open_store("memory"))
+        >>> engine.append("ann", [NewEvent("film-001", id="e1"), NewEvent("film-002")]).appended
+        2
+        >>> engine.append("ann", [NewEvent("film-001", id="e1")]).appended  # known already
+        0
+        >>> response = engine.recommend("ann", k=3, exclude=["film-003"])
+        >>> response.source, len(response.items)
+        ('model', 3)
+        >>> [event.item for event in engine.explain("film-004", "ann").events]
+        ['film-001', 'film-002']
+        >>> len(engine.similar("film-001", k=2))
+        2
+        >>> engine.user("ann").events
+        2
+        >>> engine.forget("ann")
+        True
+        >>> engine.close()
+    """
 
     def __init__(
         self, run: str | Path, store: Store, settings: EngineSettings | None = None
