@@ -28,8 +28,8 @@ from linrec.serving.explaining import leave_one_out
 from linrec.serving.model import STRETCH, ServedModel
 from linrec.serving.ranking import Ranked, Wish
 from linrec.serving.settings import EngineSettings
-from linrec.serving.snapshot import Indices, Snapshot
-from linrec.serving.stores import Change, Head, Store
+from linrec.serving.snapshot import Indices, Origin, Snapshot
+from linrec.serving.stores import Change, Head, Store, new_version
 
 
 class Engine:
@@ -99,7 +99,7 @@ class Engine:
         assert ask.user is not None
         if not model.streams:
             return self._of_events(model, self._known_history(model, ask.user))
-        snapshot = model.read(head.snapshot) or self._rebuild(model, ask.user)
+        snapshot = model.read(head) or self._rebuild(model, ask.user)
         return _Past(model.hidden(snapshot), snapshot.seen) if len(snapshot.seen) else _NOTHING
 
     def _of_events(self, model: ServedModel, items: Indices) -> _Past:
@@ -115,20 +115,24 @@ class Engine:
         return model.indices(event.item for event in self.store.history(user))
 
     def _rebuild(self, model: ServedModel, user: str) -> Snapshot:
-        """Make a state anew from what is kept, in the caller's own time."""
+        """A state from the stored history, in the caller's own thread."""
         with self._long_work:
             head = self.store.heads([user])[0]
             if head is None:  # forgotten meanwhile
                 return model.advance([(None, np.empty(0, np.int64))])[0]
-            found = model.read(head.snapshot)  # somebody else may have made it meanwhile
-            if found is not None:
-                return found
+            current = model.read(head)  # another thread may have rebuilt it meanwhile
+            if current is not None:
+                return current
             made = model.advance([(None, self._known_history(model, user))])[0]
-            # kept only if no event came in between; whoever asks next will try again
-            keep = self.settings.keep_events
-            self.store.commit([Change(user, head.version, (), model.write(made), keep)])
+            self._keep(model, user, head, made)
             self.rebuilt += 1
             return made
+
+    def _keep(self, model: ServedModel, user: str, head: Head, made: Snapshot) -> None:
+        """Only if no event came in between; otherwise the next reader rebuilds again."""
+        keep, version = self.settings.keep_events, new_version()
+        content = model.write(made, Origin(version, min(head.events, keep)))
+        self.store.commit([Change(user, head.version, (), content, keep, version)])
 
     def explain(
         self, item: str, user: str | None = None, *, history: Sequence[str] | None = None
@@ -244,4 +248,4 @@ def _index(model: ServedModel, item: str) -> int:
 def _state(model: ServedModel, head: Head) -> StateWord:
     if not model.streams:
         return "none"
-    return "stale" if model.read(head.snapshot) is None else "current"
+    return "stale" if model.read(head) is None else "current"

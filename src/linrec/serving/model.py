@@ -15,10 +15,11 @@ from linrec.data.dataset.sequences import Sequences
 from linrec.files.guard import reading
 from linrec.runs.run import Run
 from linrec.serving.ann import AnnIndex
-from linrec.serving.snapshot import FINGERPRINT, Indices, Snapshot, StateCodec, pack, unpack
+from linrec.serving.snapshot import FINGERPRINT, Indices, Origin, Snapshot, StateCodec, pack, unpack
+from linrec.serving.stores import Head
 from linrec.types import PAD
 
-SNAPSHOT_FORMAT = b"1"
+SNAPSHOT_FORMAT = b"2"
 # events advanced at once: bounds the memory of a long history, and the padding of a short one
 STRETCH = 256
 
@@ -98,12 +99,15 @@ class ServedModel:
         names = [title or item for item, title in zip(self.ids, self.titles, strict=True)]
         return [(name, name.casefold()) for name in names]
 
-    def read(self, content: bytes | None) -> Snapshot | None:
-        """A snapshot of this model, or None if it has to be made anew."""
-        return unpack(content, self.fingerprint, self.codec.bytes) if self.streams else None
+    def read(self, head: Head) -> Snapshot | None:
+        """The user's current snapshot of this model, or None if it has to be rebuilt."""
+        if not self.streams:
+            return None
+        origin = Origin(head.version, head.events)
+        return unpack(head.snapshot, origin, self.fingerprint, self.codec.bytes)
 
-    def write(self, snapshot: Snapshot) -> bytes:
-        return pack(snapshot, self.fingerprint, self.n_items)
+    def write(self, snapshot: Snapshot, origin: Origin) -> bytes:
+        return pack(snapshot, origin, self.fingerprint, self.n_items)
 
     def hidden(self, snapshot: Snapshot) -> Tensor:
         return self.codec.hidden(snapshot.state)

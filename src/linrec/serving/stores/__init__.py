@@ -3,7 +3,15 @@
 from linrec.serving.stores.memory import MemoryStore
 from linrec.serving.stores.redis import RedisStore
 from linrec.serving.stores.sqlite import SQLiteStore
-from linrec.serving.stores.store import Change, Event, Head, Store, StoreError, StoreFullError
+from linrec.serving.stores.store import (
+    Change,
+    Event,
+    Head,
+    Store,
+    StoreError,
+    StoreFullError,
+    new_version,
+)
 
 __all__ = [
     "Change",
@@ -15,6 +23,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreFullError",
+    "new_version",
     "open_store",
 ]
 

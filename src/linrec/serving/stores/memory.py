@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
-from linrec.serving.stores.store import Change, Event, Head, new_version
+from linrec.serving.stores.store import Change, Event, Head
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class MemoryStore:
         surplus = max(len(found.events) - change.keep, 0)
         found.ids.difference_update(old.id for old in found.events[:surplus] if old.id is not None)
         del found.events[:surplus]
-        found.version, found.snapshot = new_version(), change.snapshot
+        found.version, found.snapshot = change.new_version, change.snapshot
         return True
 
     def history(self, user: str, newest: int | None = None) -> list[Event]:

@@ -12,14 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from linrec.serving.stores.store import (
-    Change,
-    Event,
-    Head,
-    StoreError,
-    StoreFullError,
-    new_version,
-)
+from linrec.serving.stores.store import Change, Event, Head, StoreError, StoreFullError
 from linrec.types import InputError
 
 try:
@@ -152,7 +145,7 @@ def _keys(user: str) -> list[str]:
 
 def _arguments(change: Change) -> list[Any]:
     arguments: list[Any] = [
-        change.user, change.version or "", new_version(), change.snapshot or b"", change.keep
+        change.user, change.version or "", change.new_version, change.snapshot or b"", change.keep
     ]  # fmt: skip
     for event in change.events:
         member = json.dumps([event.item, event.id], ensure_ascii=False)

@@ -13,14 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from linrec.serving.stores.store import (
-    Change,
-    Event,
-    Head,
-    StoreError,
-    StoreFullError,
-    new_version,
-)
+from linrec.serving.stores.store import Change, Event, Head, StoreError, StoreFullError
 from linrec.types import InputError
 
 FORMAT = 1
@@ -165,7 +158,7 @@ class SQLiteStore:
         times = [event.time for event in change.events]
         kept, newest = kept + len(times), max([newest, *times])
         surplus = max(kept - change.keep, 0)
-        head = (new_version(), kept - surplus, arrived + len(times), newest, change.snapshot)
+        head = (change.new_version, kept - surplus, arrived + len(times), newest, change.snapshot)
         if number is None:
             number = connection.execute(
                 "INSERT INTO users (version, events, arrived, newest, snapshot, user) "

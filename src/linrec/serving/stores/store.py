@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -38,15 +38,21 @@ class Head:
     snapshot: bytes | None  # what some model remembered, if it was up to date
 
 
+def new_version() -> str:
+    """Random, so that a user who was forgotten and came back never has an old version again."""
+    return secrets.token_hex(8)
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """More events of a user, to be kept only if nobody was faster."""
+    """More events of a user, to be kept only if no other writer came first."""
 
     user: str
     version: str | None  # as read; None: the user must not exist yet
     events: Sequence[Event]  # put in order by time, equal times in order of arrival
     snapshot: bytes | None  # replaces the old one
     keep: int  # of the user's events, the newest
+    new_version: str = field(default_factory=new_version)  # of the head, once applied
 
 
 class Store(Protocol):
@@ -75,8 +81,3 @@ class Store(Protocol):
         """Raise StoreError if it does not answer."""
 
     def close(self) -> None: ...
-
-
-def new_version() -> str:
-    """Random, so that a user who was forgotten and came back never has an old version again."""
-    return secrets.token_hex(8)
