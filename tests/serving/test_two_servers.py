@@ -15,7 +15,7 @@ from linrec.serving.stores import Change, Head
 from tests.serving.cases import assert_rebuilt_is_the_same, events, scores
 
 MakeEngine = Callable[..., Engine]
-USERS, EVENTS = 12, 12
+USERS, EVENTS = 150, 2
 
 
 class Overtaken:
@@ -63,26 +63,27 @@ def test_a_race_that_leaves_an_unreadable_head(
 
 @pytest.mark.parametrize("place", ["sqlite", "redis"], indirect=True)
 def test_a_storm(run: Path, place: str, make_engine: MakeEngine) -> None:
-    """Events at all times, from both servers, to users they share."""
+    """Both servers append to the same user at the same time; one of the events is late."""
     stores = [open_store(place), open_store(place)]
     engines = [make_engine(run, store) for store in stores]
 
-    def send(seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        for number in range(EVENTS):
-            for user in rng.permutation(USERS):
-                event = NewEvent(f"i{rng.integers(16):02d}", float(rng.integers(50)))
-                engines[seed % 2].append(f"u{user}", [event])
-                if number % 3 == 0:
-                    engines[seed % 2].recommend(f"u{user}", 3)
+    together = threading.Barrier(len(engines))
 
-    threads = [threading.Thread(target=send, args=(seed,)) for seed in range(4)]
+    def send(server: int) -> None:
+        for user in range(USERS):
+            engines[server].append(f"u{user}", events("i00", "i01"))
+            for number in range(EVENTS):
+                item, time = f"i{2 + 2 * number + server:02d}", 10.0 * number + 10 - server
+                together.wait()
+                engines[server].append(f"u{user}", [NewEvent(item, time)])
+
+    threads = [threading.Thread(target=send, args=(server,)) for server in (0, 1)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for user in range(USERS):
-        assert len(stores[0].history(f"u{user}")) == 4 * EVENTS
+        assert len(stores[0].history(f"u{user}")) == 2 * (2 + EVENTS)
         for engine, store in zip(engines, stores, strict=True):
             assert_rebuilt_is_the_same(engine, store, f"u{user}")
 
