@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import BoundedSemaphore, Lock
+from threading import Lock
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -23,7 +24,7 @@ from linrec.serving.answers import (
     UserView,
 )
 from linrec.serving.appending import Append, Appended, Appender, NewEvent
-from linrec.serving.batcher import Batcher
+from linrec.serving.batcher import Batcher, LongWork
 from linrec.serving.explaining import leave_one_out
 from linrec.serving.model import STRETCH, ServedModel
 from linrec.serving.ranking import Ranked, Wish
@@ -42,14 +43,21 @@ class Engine:
         self.store = store
         self._model = ServedModel(run, self.settings.ann_from)
         self._reloading = Lock()
-        self._long_work = BoundedSemaphore(self.settings.long_work)
+        self._long_work = LongWork(self.settings.long_work, self.settings.max_waiting_long)
         self.rebuilt = 0
         appender = Appender(store, self.settings, lambda: self._model)
-        size, wait = self.settings.batch_size, self.settings.batch_wait
-        self._appends: Batcher[Append, Appended] = Batcher(
-            appender.append, size=size, wait=wait, name="append"
+        self._appends: Batcher[Append, Appended] = self._batcher(appender.append, "append")
+        self._ranks: Batcher[Wish, Ranked] = self._batcher(_rank, "rank")
+
+    def _batcher(self, work: Callable[[list[Any]], Sequence[Any]], name: str) -> Batcher[Any, Any]:
+        given = self.settings
+        return Batcher(
+            work,
+            size=given.batch_size,
+            wait=given.batch_wait,
+            max_waiting=given.max_waiting,
+            name=name,
         )
-        self._ranks: Batcher[Wish, Ranked] = Batcher(_rank, size=size, wait=wait, name="rank")
 
     @property
     def model(self) -> ServedModel:
@@ -60,7 +68,7 @@ class Engine:
         return self.append_many([Append(user, events)])[0]
 
     def append_many(self, requests: Sequence[Append]) -> list[Appended]:
-        return self._appends.ask(requests)
+        return self._appends.submit(requests)
 
     def recommend(
         self,
@@ -87,7 +95,7 @@ class Engine:
         ]
         return [
             Answer(ask.user, "popular" if wish.past is None else "model", _items(model, ranked))
-            for ask, wish, ranked in zip(asked, wishes, self._ranks.ask(wishes), strict=True)
+            for ask, wish, ranked in zip(asked, wishes, self._ranks.submit(wishes), strict=True)
         ]
 
     def _past(self, model: ServedModel, ask: Ask, head: Head | None) -> _Past:
@@ -108,7 +116,7 @@ class Engine:
             return _NOTHING
         if len(items) <= STRETCH:
             return _Past(items, np.unique(items))
-        with self._long_work:
+        with self._long_work.turn():
             return _Past(model.encode([items])[0], np.unique(items))
 
     def _known_history(self, model: ServedModel, user: str) -> Indices:
@@ -116,7 +124,7 @@ class Engine:
 
     def _rebuild(self, model: ServedModel, user: str) -> Snapshot:
         """A state from the stored history, in the caller's own thread."""
-        with self._long_work:
+        with self._long_work.turn():
             head = self.store.heads([user])[0]
             if head is None:  # forgotten meanwhile
                 return model.advance([(None, np.empty(0, np.int64))])[0]
@@ -151,7 +159,7 @@ class Engine:
                 "no past event of an item the model knows, so there is nothing to explain; append "
                 "events first"
             )
-        with self._long_work:
+        with self._long_work.turn():
             score, parts = leave_one_out(model, items, index)
         told = zip(items[len(items) - len(parts) :], parts, strict=True)
         return Explanation(

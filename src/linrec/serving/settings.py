@@ -28,6 +28,12 @@ class EngineSettings:
     long_work: int = setting(
         2, "Maximum number of whole histories to encode at the same time.", min=1
     )
+    max_waiting: int = setting(
+        1024, "Maximum number of requests that wait for a model call; more are refused.", min=1
+    )
+    max_waiting_long: int = setting(
+        32, "Maximum number of requests that wait for a whole history; more are refused.", min=1
+    )
     ann_from: int | None = setting(
         None,
         "Number of items from which on to search approximately (linrec\\[ann]); never if left out.",

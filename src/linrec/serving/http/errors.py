@@ -11,7 +11,8 @@ from starlette.exceptions import HTTPException
 
 from linrec.serving.answers import UnknownError
 from linrec.serving.appending import LateEventError
-from linrec.serving.batcher import ClosedError
+from linrec.serving.batcher import BusyError, ClosedError
+from linrec.serving.cancellation import CancelledError
 from linrec.serving.http.observing import LOG
 from linrec.serving.http.schemas import MOST_TEXT
 from linrec.serving.stores import StoreError, StoreFullError
@@ -30,37 +31,41 @@ STATUS: dict[type[Exception], int] = {
     StoreFullError: 507,
     StoreError: 503,
     ClosedError: 503,
+    BusyError: 503,
+    CancelledError: 503,
 }
 WHAT_IS_AN_ID = f"an id is text of 1 to {MOST_TEXT} characters in UTF-8, or a whole number"
 SECONDS_TO_RETRY = "1"
 
 
-def answer_errors(app: FastAPI) -> None:
+def handle_errors(app: FastAPI) -> None:
     for kind, status in STATUS.items():
-        app.add_exception_handler(kind, _teller(status))
+        app.add_exception_handler(kind, _handler(status))
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
 
 
-def told(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
+def error_response(
+    status: int, sentence: str, headers: dict[str, str] | None = None
+) -> JSONResponse:
     if status == 503:
         headers = {**(headers or {}), "Retry-After": SECONDS_TO_RETRY}
     return JSONResponse({"error": sentence}, status, headers)
 
 
-def _teller(status: int) -> Any:
-    def tell(request: Request, error: Exception) -> JSONResponse:
+def _handler(status: int) -> Any:
+    def handle(request: Request, error: Exception) -> JSONResponse:
         del request
-        return told(status, str(error))
+        return error_response(status, str(error))
 
-    return tell
+    return handle
 
 
 def _invalid(request: Request, error: Exception) -> JSONResponse:
     del request
     assert isinstance(error, RequestValidationError)
-    return told(422, sentence_of(error.errors()[0]))
+    return error_response(422, sentence_of(error.errors()[0]))
 
 
 def sentence_of(found: Any) -> str:
@@ -92,10 +97,10 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
         405: "this address does not take that method; see /docs",
         400: "the body is not text in UTF-8, or not JSON; see /docs for examples",
     }.get(error.status_code, str(error.detail))
-    return told(error.status_code, sentence, dict(error.headers or {}))
+    return error_response(error.status_code, sentence, dict(error.headers or {}))
 
 
 def _failed(request: Request, error: Exception) -> JSONResponse:
     del request
     LOG.error("failed", exc_info=error)
-    return told(500, "this is a defect of the server; its log has the place")
+    return error_response(500, "this is a defect of the server; its log has the place")

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from linrec.serving import Append, Appended, Ask, Engine, NewEvent
 from linrec.serving.answers import Answer, Item
+from linrec.serving.http import paths  # noqa: F401 - registers the convertor of ids
 from linrec.serving.http import schemas as s
 from linrec.serving.http.observing import Metrics
 
@@ -138,7 +139,7 @@ def find_users(request: Request, search: Search = "", limit: Limit = 20) -> s.Us
     return s.UsersAnswer(users=engine_of(request).store.users(search, limit))
 
 
-@api.get("/users/{user:path}", summary="Look at a user", tags=["users"])
+@api.get("/users/{user:id}", summary="Look at a user", tags=["users"])
 def look(request: Request, user: IdInPath, limit: Limit = 100) -> s.UserAnswer:
     found = engine_of(request).user(user, limit)
     history = [
@@ -148,7 +149,7 @@ def look(request: Request, user: IdInPath, limit: Limit = 100) -> s.UserAnswer:
     return s.UserAnswer(user=found.user, events=found.events, history=history, state=found.state)
 
 
-@api.delete("/users/{user:path}", summary="Forget a user", tags=["users"])
+@api.delete("/users/{user:id}", summary="Forget a user", tags=["users"])
 def forget(request: Request, user: IdInPath) -> s.ForgottenAnswer:
     """Remove all that is kept of a user: events, their ids, and the state made from them."""
     return s.ForgottenAnswer(user=user, forgotten=engine_of(request).forget(user))
@@ -161,7 +162,7 @@ def find_items(request: Request, search: Search = "", limit: Limit = 20) -> s.It
     return s.ItemsAnswer(items=[s.TitleAnswer(item=item, title=title) for item, title in found])
 
 
-@api.get("/items/{item:path}/similar", summary="Similar items", tags=["items"])
+@api.get("/items/{item:id}/similar", summary="Similar items", tags=["items"])
 def similar(request: Request, item: IdInPath, k: Limit = 10) -> s.SimilarAnswer:
     """Items whose vectors point the same way; scores are cosines."""
     found = engine_of(request).similar(item, k)
