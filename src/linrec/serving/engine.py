@@ -26,11 +26,12 @@ from linrec.serving.answers import (
 from linrec.serving.appending import Append, Appended, Appender, NewEvent
 from linrec.serving.batcher import Batcher, LongWork
 from linrec.serving.explaining import leave_one_out
+from linrec.serving.ids import check_new_id
 from linrec.serving.model import STRETCH, ServedModel
 from linrec.serving.ranking import Ranked, Wish
 from linrec.serving.settings import EngineSettings
 from linrec.serving.snapshot import Indices, Origin, Snapshot
-from linrec.serving.stores import Change, Head, Store, new_version
+from linrec.serving.stores import Change, Forgotten, Head, Store, new_version
 
 
 class Engine:
@@ -68,6 +69,12 @@ class Engine:
         return self.append_many([Append(user, events)])[0]
 
     def append_many(self, requests: Sequence[Append]) -> list[Appended]:
+        for request in requests:
+            check_new_id(request.user)
+            for event in request.events:
+                check_new_id(event.item)
+                if event.id is not None:
+                    check_new_id(event.id)
         return self._appends.submit(requests)
 
     def recommend(
@@ -185,9 +192,22 @@ class Engine:
         titled = tuple((event, model.title(event.item)) for event in events)
         return UserView(user, head.events, titled, _state(model, head))
 
-    def forget(self, user: str) -> bool:
-        """Remove all that is kept of a user; whether there was anything."""
+    def forget(self, user: str) -> Forgotten:
+        """Remove all that is kept of a user; false if there was nothing."""
         return self.store.forget(user)
+
+    def delete_event(self, user: str, event_id: str) -> Forgotten:
+        """Remove one event, as if it had never happened; false if there was no such event."""
+        return self.store.replace_event(user, event_id, None)
+
+    def correct_event(
+        self, user: str, event_id: str, item: str, time: float | None = None
+    ) -> Forgotten:
+        """Give one event another item, and another time if there is one."""
+        done = self.store.replace_event(user, event_id, check_new_id(item), time)
+        if not done:
+            raise UnknownError("there is no such event")
+        return done
 
     def reload(self, run: str | Path | None = None) -> bool:
         """Serve another run, or the same folder if it has changed; whether it did.

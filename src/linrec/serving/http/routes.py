@@ -139,11 +139,27 @@ def find_users(request: Request, search: Search = "", limit: Limit = 20) -> s.Us
     return s.UsersAnswer(users=engine_of(request).store.users(search, limit))
 
 
+@api.delete("/users/{user:id}/events/{event:id}", summary="Delete an event", tags=["users"])
+def delete_event(request: Request, user: IdInPath, event: IdInPath) -> s.ForgottenAnswer:
+    """Remove one event that was sent with an id; the state is rebuilt when next needed."""
+    done = engine_of(request).delete_event(user, event)
+    return s.ForgottenAnswer(user=user, forgotten=done.existed, pending=done.pending)
+
+
+@api.put("/users/{user:id}/events/{event:id}", summary="Correct an event", tags=["users"])
+def correct_event(
+    request: Request, user: IdInPath, event: IdInPath, body: s.CorrectionBody
+) -> s.EventAnswer:
+    """Replace the item, and the time if given, of one event that was sent with an id."""
+    done = engine_of(request).correct_event(user, event, str(body.item), body.time)
+    return s.EventAnswer(user=user, event=event, pending=done.pending)
+
+
 @api.get("/users/{user:id}", summary="Look at a user", tags=["users"])
 def look(request: Request, user: IdInPath, limit: Limit = 100) -> s.UserAnswer:
     found = engine_of(request).user(user, limit)
     history = [
-        s.HistoryAnswer(item=event.item, title=title, time=event.time)
+        s.HistoryAnswer(item=event.item, title=title, time=event.time, id=event.id)
         for event, title in found.history
     ]
     return s.UserAnswer(user=found.user, events=found.events, history=history, state=found.state)
@@ -152,7 +168,8 @@ def look(request: Request, user: IdInPath, limit: Limit = 100) -> s.UserAnswer:
 @api.delete("/users/{user:id}", summary="Forget a user", tags=["users"])
 def forget(request: Request, user: IdInPath) -> s.ForgottenAnswer:
     """Remove all that is kept of a user: events, their ids, and the state made from them."""
-    return s.ForgottenAnswer(user=user, forgotten=engine_of(request).forget(user))
+    done = engine_of(request).forget(user)
+    return s.ForgottenAnswer(user=user, forgotten=done.existed, pending=done.pending)
 
 
 @api.get("/items", summary="Find items", tags=["items"])

@@ -15,12 +15,14 @@ from pydantic import (
     model_validator,
 )
 
-MOST_TEXT, MOST_EVENTS, MOST_BATCH, MOST_K, MOST_ITEMS = 256, 1_000, 256, 1_000, 10_000
+from linrec.serving.ids import MAX_LENGTH, check_new_id
+
+MOST_TEXT, MOST_EVENTS, MOST_BATCH, MOST_K, MOST_ITEMS = MAX_LENGTH, 1_000, 256, 1_000, 10_000
 LARGEST = 2**63 - 1
 
 
 def as_id(value: str | int) -> str:
-    """One spelling: 7 and "7" are the same user."""
+    """One spelling: 7 and "7" are the same user. What was stored earlier can always be read."""
     text = str(value)
     try:
         text.encode()
@@ -31,9 +33,15 @@ def as_id(value: str | int) -> str:
     return text
 
 
+def as_new_id(value: str | int) -> str:
+    """An id that is stored."""
+    return check_new_id(as_id(value))
+
+
 Text = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=MOST_TEXT)]
 Whole = Annotated[int, Field(strict=True, ge=-LARGEST, le=LARGEST)]
 Id = Annotated[Text | Whole, AfterValidator(as_id)]
+NewId = Annotated[Text | Whole, AfterValidator(as_new_id)]
 Time = Annotated[float, Field(allow_inf_nan=False, description="Seconds, or any unit you keep to.")]
 Items = Annotated[list[Id], Field(max_length=MOST_ITEMS)]
 
@@ -47,9 +55,16 @@ def examples(*given: dict[str, Any]) -> ConfigDict:
 
 
 class EventBody(Body):
-    item: Id
+    item: NewId
     time: Time | None = Field(None, description="Left out: now.")
-    id: Id | None = Field(None, description="Of the event: sent again, it counts once.")
+    id: NewId | None = Field(None, description="Of the event: sent again, it counts once.")
+
+
+class CorrectionBody(Body):
+    model_config = examples({"item": "i2", "time": 1700000000.0})
+
+    item: NewId
+    time: Time | None = Field(None, description="Left out: unchanged.")
 
 
 class EventsBody(Body):
@@ -57,7 +72,7 @@ class EventsBody(Body):
         {"user": "u1", "events": [{"item": "i1", "time": 1700000000.0, "id": "e1"}]}
     )
 
-    user: Id
+    user: NewId
     events: Annotated[list[EventBody], Field(min_length=1, max_length=MOST_EVENTS)]
 
 
@@ -146,6 +161,7 @@ class HistoryAnswer(BaseModel):
     item: str
     title: str | None
     time: float
+    id: str | None = Field(description="Of the event, if it was sent with one.")
 
 
 class UserAnswer(BaseModel):
@@ -159,7 +175,16 @@ class UserAnswer(BaseModel):
 
 class ForgottenAnswer(BaseModel):
     user: str
-    forgotten: bool
+    forgotten: bool = Field(description="Whether there was anything to forget.")
+    pending: bool = Field(
+        description="Whether bytes may remain in the store's files until `linrec store vacuum`."
+    )
+
+
+class EventAnswer(BaseModel):
+    user: str
+    event: str
+    pending: bool = Field(description="As for forgetting: the bytes of what was replaced.")
 
 
 class UsersAnswer(BaseModel):

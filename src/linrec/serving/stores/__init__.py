@@ -6,6 +6,7 @@ from linrec.serving.stores.sqlite import SQLiteStore
 from linrec.serving.stores.store import (
     Change,
     Event,
+    Forgotten,
     Head,
     Store,
     StoreError,
@@ -16,6 +17,7 @@ from linrec.serving.stores.store import (
 __all__ = [
     "Change",
     "Event",
+    "Forgotten",
     "Head",
     "MemoryStore",
     "RedisStore",
