@@ -205,7 +205,7 @@ def ann(base: Path, asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def rendered(page: str) -> str:
-    """docs/serving.md with the figures between its markers made anew."""
+    """docs/serving.md with the figures between its markers rebuilt."""
     before, rest = page.split(BEGIN)
     return before + BEGIN + tables(json.loads(OUT.read_text("utf-8"))) + END + rest.split(END)[1]
 

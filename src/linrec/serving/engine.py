@@ -13,22 +13,22 @@ import numpy as np
 from torch import Tensor
 
 from linrec.serving import ranking
-from linrec.serving.answers import (
-    Answer,
-    Ask,
-    Contribution,
-    Explanation,
-    Item,
-    StateWord,
-    UnknownError,
-    UserView,
-)
 from linrec.serving.appending import Append, Appended, Appender, NewEvent
 from linrec.serving.batcher import Batcher, LongWork
 from linrec.serving.explaining import leave_one_out
 from linrec.serving.ids import check_new_id
+from linrec.serving.messages import (
+    Contribution,
+    Explanation,
+    Item,
+    RecommendRequest,
+    RecommendResponse,
+    StateStatus,
+    UnknownError,
+    UserView,
+)
 from linrec.serving.model import STRETCH, ServedModel
-from linrec.serving.ranking import Ranked, Wish
+from linrec.serving.ranking import Ranked, RankRequest
 from linrec.serving.settings import EngineSettings
 from linrec.serving.snapshot import Indices, Origin, Snapshot
 from linrec.serving.stores import Change, Forgotten, Head, Store, new_version
@@ -48,7 +48,7 @@ class Engine:
         self.rebuilt = 0
         appender = Appender(store, self.settings, lambda: self._model)
         self._appends: Batcher[Append, Appended] = self._batcher(appender.append, "append")
-        self._ranks: Batcher[Wish, Ranked] = self._batcher(_rank, "rank")
+        self._ranks: Batcher[RankRequest, Ranked] = self._batcher(_rank, "rank")
 
     def _batcher(self, work: Callable[[list[Any]], Sequence[Any]], name: str) -> Batcher[Any, Any]:
         given = self.settings
@@ -86,35 +86,42 @@ class Engine:
         exclude: Sequence[str] = (),
         only: Sequence[str] | None = None,
         keep_seen: bool = False,
-    ) -> Answer:
-        """The k items that the user, or whoever has this history, will most likely want next."""
-        asked = Ask(
+    ) -> RecommendResponse:
+        """The k items that the user, or a user with this history, will most likely want next."""
+        requests = RecommendRequest(
             user=user, history=history, k=k, exclude=exclude, only=only, keep_seen=keep_seen
         )
-        return self.recommend_many([asked])[0]
+        return self.recommend_many([requests])[0]
 
-    def recommend_many(self, asked: Sequence[Ask]) -> list[Answer]:
+    def recommend_many(self, requests: Sequence[RecommendRequest]) -> list[RecommendResponse]:
         model = self._model
-        users = [ask.user for ask in asked if ask.user is not None]
+        users = [request.user for request in requests if request.user is not None]
         heads = dict(zip(users, self.store.heads(users), strict=True)) if users else {}
-        wishes = [
-            _wish(model, ask, self._past(model, ask, heads.get(ask.user or ""))) for ask in asked
+        rank_requests = [
+            _rank_request(model, request, self._past(model, request, heads.get(request.user or "")))
+            for request in requests
         ]
         return [
-            Answer(ask.user, "popular" if wish.past is None else "model", _items(model, ranked))
-            for ask, wish, ranked in zip(asked, wishes, self._ranks.submit(wishes), strict=True)
+            RecommendResponse(
+                request.user,
+                "cold-start" if rank_request.past is None else "model",
+                _items(model, ranked),
+            )
+            for request, rank_request, ranked in zip(
+                requests, rank_requests, self._ranks.submit(rank_requests), strict=True
+            )
         ]
 
-    def _past(self, model: ServedModel, ask: Ask, head: Head | None) -> _Past:
-        """What somebody is known by: a stored state where there is one, else the events."""
-        if ask.history is not None:
-            return self._of_events(model, model.indices(ask.history))
+    def _past(self, model: ServedModel, request: RecommendRequest, head: Head | None) -> _Past:
+        """What is known of a user: the stored state if there is one, else the events."""
+        if request.history is not None:
+            return self._of_events(model, model.indices(request.history))
         if head is None:
             return _NOTHING
-        assert ask.user is not None
+        assert request.user is not None
         if not model.streams:
-            return self._of_events(model, self._known_history(model, ask.user))
-        snapshot = model.read(head) or self._rebuild(model, ask.user)
+            return self._of_events(model, self._known_history(model, request.user))
+        snapshot = model.read(head) or self._rebuild(model, request.user)
         return _Past(model.hidden(snapshot), snapshot.seen) if len(snapshot.seen) else _NOTHING
 
     def _of_events(self, model: ServedModel, items: Indices) -> _Past:
@@ -154,13 +161,13 @@ class Engine:
     ) -> Explanation:
         """By how much each of the newest events raised the score (`explaining.leave_one_out`)."""
         model = self._model
-        ask = Ask(user=user, history=history)
+        request = RecommendRequest(user=user, history=history)
         index = _index(model, item)
-        if ask.history is None:
-            assert ask.user is not None
-            items = self._known_history(model, ask.user)
+        if request.history is None:
+            assert request.user is not None
+            items = self._known_history(model, request.user)
         else:
-            items = model.indices(ask.history)
+            items = model.indices(request.history)
         if not len(items):
             raise UnknownError(
                 "no past event of an item the model knows, so there is nothing to explain; append "
@@ -168,13 +175,13 @@ class Engine:
             )
         with self._long_work.turn():
             score, parts = leave_one_out(model, items, index)
-        told = zip(items[len(items) - len(parts) :], parts, strict=True)
+        newest_items = zip(items[len(items) - len(parts) :], parts, strict=True)
         return Explanation(
             item,
             score,
             tuple(
                 Contribution(model.ids[past - 1], model.titles[past - 1], part)
-                for past, part in told
+                for past, part in newest_items
             ),
         )
 
@@ -216,8 +223,8 @@ class Engine:
         InputError, and the old one stays.
         """
         with self._reloading:
-            place = self._model.run if run is None else run
-            model = ServedModel(place, self.settings.ann_from)
+            position = self._model.run if run is None else run
+            model = ServedModel(position, self.settings.ann_from)
             if model.fingerprint == self._model.fingerprint:
                 return False
             self._model = model
@@ -239,25 +246,25 @@ class _Past:
 _NOTHING = _Past(None, np.empty(0, np.int64))
 
 
-def _wish(model: ServedModel, ask: Ask, past: _Past) -> Wish:
-    hide = model.indices(ask.exclude)
-    if not ask.keep_seen:
+def _rank_request(model: ServedModel, request: RecommendRequest, past: _Past) -> RankRequest:
+    hide = model.indices(request.exclude)
+    if not request.keep_seen:
         hide = np.concatenate([past.seen, hide])
-    only = None if ask.only is None else model.indices(ask.only)
-    return Wish(model, past.known, ask.k, hide, only)
+    only = None if request.only is None else model.indices(request.only)
+    return RankRequest(model, past.known, request.k, hide, only)
 
 
-def _rank(wishes: list[Wish]) -> list[Ranked]:
-    """Around a reload there may be wishes of two models."""
+def _rank(rank_requests: list[RankRequest]) -> list[Ranked]:
+    """Around a reload there may be rank_requests of two models."""
     by_model: dict[ServedModel, list[int]] = defaultdict(list)
-    for place, wish in enumerate(wishes):
-        by_model[wish.model].append(place)
-    answers: list[Ranked] = [[] for _ in wishes]
-    for places in by_model.values():
-        found = ranking.rank([wishes[place] for place in places])
-        for place, ranked in zip(places, found, strict=True):
-            answers[place] = ranked
-    return answers
+    for position, rank_request in enumerate(rank_requests):
+        by_model[rank_request.model].append(position)
+    lists: list[Ranked] = [[] for _ in rank_requests]
+    for positions in by_model.values():
+        found = ranking.rank([rank_requests[position] for position in positions])
+        for position, ranked in zip(positions, found, strict=True):
+            lists[position] = ranked
+    return lists
 
 
 def _items(model: ServedModel, ranked: Ranked) -> tuple[Item, ...]:
@@ -273,7 +280,7 @@ def _index(model: ServedModel, item: str) -> int:
     return found
 
 
-def _state(model: ServedModel, head: Head) -> StateWord:
+def _state(model: ServedModel, head: Head) -> StateStatus:
     if not model.streams:
         return "none"
     return "stale" if model.read(head) is None else "current"

@@ -39,9 +39,9 @@ class ServedModel:
         self.titles: list[str | None] = (
             table["title"].to_list() if "title" in table.columns else [None] * len(self.ids)
         )
-        self._index = {item: place for place, item in enumerate(self.ids, start=1)}
+        self._index = {item: row for row, item in enumerate(self.ids, start=1)}
         self.popularity = catalogue.cold_start_scores()
-        with torch.inference_mode():  # once: some backbones make them anew from their weights
+        with torch.inference_mode():  # once: some backbones compute them from their weights
             self.vectors = self._model.item_vectors().float().contiguous()
             bias = self._model.item_bias()
             self.bias = None if bias is None else bias.float()
@@ -77,8 +77,8 @@ class ServedModel:
 
     def title(self, item: str) -> str | None:
         """The item's title; None if it has none or is unknown."""
-        place = self._index.get(item)
-        return None if place is None else self.titles[place - 1]
+        row = self._index.get(item)
+        return None if row is None else self.titles[row - 1]
 
     def search(self, text: str, limit: int) -> list[tuple[str, str]]:
         """Items (id, title or id) whose title or id contains the text; beginnings come first."""
@@ -119,10 +119,10 @@ class ServedModel:
         rows = [items for _, items in users]
         longest = max((len(items) for items in rows), default=0)
         for first in range(0, longest, STRETCH):
-            going = [place for place, items in enumerate(rows) if len(items) > first]
-            pieces = [rows[place][first : first + STRETCH] for place in going]
-            for place, state in zip(going, self._advance(states, going, pieces), strict=True):
-                states[place] = state
+            rows_left = [row for row, items in enumerate(rows) if len(items) > first]
+            pieces = [rows[row][first : first + STRETCH] for row in rows_left]
+            for row, state in zip(rows_left, self._advance(states, rows_left, pieces), strict=True):
+                states[row] = state
         return [
             Snapshot(state, _union(None if old is None else old.seen, items))
             for state, (old, items) in zip(states, users, strict=True)
@@ -133,12 +133,14 @@ class ServedModel:
         """The state of a user without a past."""
         return self.codec.write(torch.zeros(1, self._model.config.width), self._model.start(1))[0]
 
-    def _advance(self, states: list[bytes], going: list[int], pieces: list[Indices]) -> list[bytes]:
-        _, state = self.codec.read([states[place] for place in going])
+    def _advance(
+        self, states: list[bytes], rows_left: list[int], pieces: list[Indices]
+    ) -> list[bytes]:
+        _, state = self.codec.read([states[row] for row in rows_left])
         sequences = Sequences.of([piece.astype(np.int32) for piece in pieces])
         hidden, after = self._model.advance(torch.from_numpy(sequences.padded()), state)
         last = torch.from_numpy(sequences.lengths - 1)
-        return self.codec.write(hidden[torch.arange(len(going)), last], after)
+        return self.codec.write(hidden[torch.arange(len(rows_left)), last], after)
 
     @torch.inference_mode()
     def encode(self, histories: Sequence[Indices]) -> Tensor:
@@ -160,7 +162,7 @@ def fingerprint_of(run: Path) -> bytes:
     """Of everything that decides what a state means and how an item scores."""
     digest = blake2b(SNAPSHOT_FORMAT, digest_size=FINGERPRINT)
     for path in Run.model_files(run):
-        if path.is_file():  # what is missing is told by whoever reads it
+        if path.is_file():  # a missing file is reported where it is read
             with reading(str(path)):
                 digest.update(blake2b(path.read_bytes()).digest())
     return digest.digest()

@@ -36,7 +36,7 @@ class Metrics:
             "linrec_events", "Events received, by outcome.", ["outcome"],
             registry=self.registry,
         )  # fmt: skip
-        self.answers = Counter(
+        self.recommendations = Counter(
             "linrec_recommendations",
             "Recommendation lists, by source.",
             ["source"],

@@ -1,4 +1,4 @@
-"""A new model under way: by signal, by request, or because the run folder changed."""
+"""A new model while serving: by signal, by request, or because the run folder changed."""
 
 from __future__ import annotations
 
@@ -44,16 +44,18 @@ class Reloader:
             "/v1/reload",
             summary="Load the run again",
             tags=["operation"],
-            responses={403: {"model": s.ErrorAnswer, "description": "The server has no token."}},
+            responses={403: {"model": s.ErrorResponse, "description": "The server has no token."}},
         )
-        def reload() -> s.ReloadAnswer:
+        def reload() -> s.ReloadResponse:
             """Read the run folder again; no request fails meanwhile. Needs a token to be set."""
             if not guarded:
                 raise ForbiddenError(
                     "reloading by request needs a server with a token; send SIGHUP"
                 )
             changed = self.reload()
-            return s.ReloadAnswer(changed=changed, fingerprint=self._engine.model.fingerprint.hex())
+            return s.ReloadResponse(
+                changed=changed, fingerprint=self._engine.model.fingerprint.hex()
+            )
 
         return router
 
@@ -63,12 +65,12 @@ class Reloader:
         end = Event()
         threads: list[Thread] = []
 
-        def once(*_: Any) -> None:
+        def on_signal(*_: Any) -> None:
             Thread(target=self._quietly, name="reload", daemon=True).start()
 
         listens = hasattr(signal, "SIGHUP") and current_thread() is main_thread()
         if listens:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, once)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_signal)
         if watch is not None:
             threads.append(Thread(target=self._watch, args=(watch, end), daemon=True))
             threads[0].start()

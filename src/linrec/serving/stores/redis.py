@@ -1,7 +1,7 @@
 """Users in Redis, shared by several servers.
 
 A commit is one script, which Redis runs alone: all of it or nothing. What survives a crash of Redis
-itself is what Redis was told to keep: `appendonly yes`, `appendfsync always` for every event.
+itself depends on its configuration: `appendonly yes`, `appendfsync always` for every event.
 One Redis with or without replicas; not a cluster, whose scripts may not touch all keys of a user.
 """
 
@@ -30,10 +30,10 @@ try:
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
-except ImportError:  # told when a store is opened
+except ImportError:  # reported when a store is opened
     redis = None  # type: ignore[assignment]
 
-SECONDS = 2.0  # to connect, and for an answer
+SECONDS = 2.0  # to connect, and for a reply
 PREFIX = "linrec"
 VACUUM_SECONDS = 600  # for Redis to write its files again
 
@@ -43,7 +43,7 @@ VACUUM_SECONDS = 600  # for Redis to write its files again
 # that order.
 _COMMIT = """
 local version = redis.call('HGET', KEYS[1], 'version')
-if version == ARGV[3] then return 1 end  -- sent again because the answer was lost
+if version == ARGV[3] then return 1 end  -- sent again because the reply was lost
 if (version or '') ~= ARGV[2] then return 0 end
 if ARGV[6] ~= '' and redis.call('SISMEMBER', KEYS[5], ARGV[6]) == 1 then return 0 end
 local arrived = tonumber(redis.call('HGET', KEYS[1], 'arrived') or '0')
@@ -119,14 +119,14 @@ class RedisStore:
         self._replace = self._redis.register_script(_REPLACE)
 
     @contextlib.contextmanager
-    def _talking(self) -> Iterator[Any]:
+    def _connected(self) -> Iterator[Any]:
         try:
             yield self._redis
         except redis.exceptions.RedisError as error:
-            raise _told(error) from error
+            raise _store_error(error) from error
 
     def heads(self, users: Sequence[str]) -> list[Head | None]:
-        with self._talking() as connection:
+        with self._connected() as connection:
             pipe = connection.pipeline(transaction=False)
             for user in users:
                 pipe.hmget(_keys(user)[0], "version", "events", "newest", "snapshot")
@@ -134,35 +134,35 @@ class RedisStore:
 
     def known_ids(self, users: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
         wanted = [(user, list(ids)) for user, ids in users]
-        with self._talking() as connection:
+        with self._connected() as connection:
             pipe = connection.pipeline(transaction=False)
             for user, ids in wanted:
                 pipe.hmget(_keys(user)[2], ids or [""])  # HMGET needs at least one
-            found = pipe.execute()
+            rows = pipe.execute()
         return [
             {name for name, value in zip(ids, values, strict=False) if value is not None}
-            for (_, ids), values in zip(wanted, found, strict=True)
+            for (_, ids), values in zip(wanted, rows, strict=True)
         ]
 
     def commit(self, changes: Sequence[Change]) -> list[bool]:
-        with self._talking() as connection:
+        with self._connected() as connection:
             salt = self._salt() if any(change.unless_forgotten for change in changes) else b""
             pipe = connection.pipeline(transaction=False)
             for change in changes:
                 digest = _digest(change.user, salt) if change.unless_forgotten else ""
                 arguments = _arguments(change, digest)
                 self._commit(keys=_keys(change.user), args=arguments, client=pipe)
-            return [answer == 1 for answer in pipe.execute()]
+            return [reply == 1 for reply in pipe.execute()]
 
     def history(self, user: str, newest: int | None = None) -> list[Event]:
-        with self._talking() as connection:
+        with self._connected() as connection:
             first = 0 if newest is None else -newest
             rows = connection.zrange(_keys(user)[1], first, -1, withscores=True)
         return [_event(member, time) for member, time in rows]
 
     def forget(self, user: str) -> Forgotten:
         """Redis keeps the bytes in its append-only file or dump until that is written again."""
-        with self._talking():
+        with self._connected():
             existed = self._forget(keys=_keys(user), args=[user, _digest(user, self._salt())])
             return Forgotten(bool(existed), pending=bool(existed))
 
@@ -171,12 +171,12 @@ class RedisStore:
     ) -> Forgotten:
         member = "" if item is None else _member(item, event_id)
         given = [event_id, new_version(), member, "" if time is None else repr(time)]
-        with self._talking():
+        with self._connected():
             existed = bool(self._replace(keys=_keys(user), args=given))
             return Forgotten(existed, pending=existed)
 
     def vacuum(self) -> bool:
-        with self._talking() as connection:
+        with self._connected() as connection:
             appends = connection.info("persistence").get("aof_enabled")
             running = "aof_rewrite_in_progress" if appends else "rdb_bgsave_in_progress"
             connection.bgrewriteaof() if appends else connection.bgsave()
@@ -197,14 +197,14 @@ class RedisStore:
 
     def users(self, prefix: str, limit: int) -> list[str]:
         low = prefix.encode()
-        with self._talking() as connection:
-            found = connection.zrangebylex(
+        with self._connected() as connection:
+            rows = connection.zrangebylex(
                 f"{PREFIX}:users", b"[" + low, b"[" + low + b"\xff", start=0, num=limit
             )
-        return [user.decode() for user in found]
+        return [user.decode() for user in rows]
 
     def check(self) -> None:
-        with self._talking() as connection:
+        with self._connected() as connection:
             connection.ping()
 
     def close(self) -> None:
@@ -247,7 +247,7 @@ def _event(member: bytes, time: float) -> Event:
     return Event(item, float(time), name)
 
 
-def _told(error: Exception) -> StoreError:
+def _store_error(error: Exception) -> StoreError:
     if str(error).startswith("OOM"):
         return StoreFullError("the Redis store has no memory left; free some or raise maxmemory")
     return StoreError("the Redis store does not answer; try again later")

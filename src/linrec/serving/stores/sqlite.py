@@ -1,6 +1,6 @@
 """Users in one SQLite file: the embedded default.
 
-Write-ahead log with synchronous=FULL: a commit is on the disk before it is answered, so neither a
+Write-ahead log with synchronous=FULL: a commit is on the disk before it is acknowledged, so neither a
 killed process nor a power cut takes it back. Several processes of one machine may share the file.
 """
 
@@ -120,7 +120,7 @@ class SQLiteStore:
             with self._borrowed() as connection:
                 yield connection
         except sqlite3.Error as error:
-            raise _told(error, self.path) from error
+            raise _store_error(error, self.path) from error
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -321,7 +321,7 @@ def _marks(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _told(error: sqlite3.Error, path: Path) -> StoreError:
+def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
     if "is full" in str(error):  # SQLITE_FULL, whose code the module tells only from 3.11 on
         return StoreFullError(f"the disk of the store {path.name} is full; free some space")
     return StoreError(f"the store {path.name} does not answer ({error}); try again later")
