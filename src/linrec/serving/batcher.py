@@ -116,6 +116,7 @@ class Batcher(Generic[Request, Response]):
         responses: Sequence[Response | Exception]
         try:
             responses = self._work([each.request for each in batch])
+            assert len(responses) == len(batch)
         except Exception as error:  # every caller gets it; the thread lives on
             responses = [error] * len(batch)
         for each, response in zip(batch, responses, strict=True):

@@ -15,6 +15,7 @@ from torch import Tensor
 from linrec.serving import ranking
 from linrec.serving.appending import Append, Appended, Appender, NewEvent
 from linrec.serving.batcher import Batcher, LongWork
+from linrec.serving.canary import check_canary
 from linrec.serving.explaining import leave_one_out
 from linrec.serving.ids import check_new_id
 from linrec.serving.messages import (
@@ -219,14 +220,15 @@ class Engine:
     def reload(self, run: str | Path | None = None) -> bool:
         """Serve another run, or the same folder if it has changed; whether it did.
 
-        Requests under way end with the model they began with. A run that cannot be read raises
-        InputError, and the old one stays.
+        Requests in progress end with the model they began with. A run that cannot be read or fails
+        its canary raises InputError, and the old one stays.
         """
         with self._reloading:
-            position = self._model.run if run is None else run
-            model = ServedModel(position, self.settings.ann_from)
+            folder = self._model.run if run is None else run
+            model = ServedModel(folder, self.settings.ann_from)
             if model.fingerprint == self._model.fingerprint:
                 return False
+            check_canary(model, self._model, self.store)
             self._model = model
             return True
 

@@ -52,7 +52,7 @@ def create_app(engine: Engine, options: HttpOptions | None = None) -> FastAPI:
         title="linrec", version=version("linrec"), description=ABOUT, lifespan=lifespan,
         redoc_url=None,
     )  # fmt: skip
-    app.state.engine, app.state.metrics = engine, metrics
+    app.state.engine, app.state.metrics, app.state.reloader = engine, metrics, reloader
     app.include_router(api)
     app.include_router(open_to_all)
     app.include_router(reloader.router(guarded=options.token is not None))

@@ -209,11 +209,15 @@ def health(request: Request) -> s.HealthResponse:
 
 
 @open_to_all.get(
-    "/readyz", summary="Can it answer?", tags=["operation"], responses={503: ERRORS[503]}
+    "/readyz",
+    summary="Can it serve requests?",
+    tags=["operation"],
+    responses={503: ERRORS[503]},
+    response_model_exclude_none=True,
 )
 def ready(request: Request) -> s.ReadyResponse:
     engine_of(request).store.check()
-    return s.ReadyResponse(status="ready")
+    return s.ReadyResponse(status="ready", reload_problem=request.app.state.reloader.problem)
 
 
 @open_to_all.get("/metrics", summary="For Prometheus", tags=["operation"])

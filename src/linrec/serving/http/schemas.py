@@ -224,6 +224,9 @@ class HealthResponse(BaseModel):
 
 class ReadyResponse(BaseModel):
     status: Literal["ready"]
+    reload_problem: str | None = Field(
+        None, description="Why the newest model in the run folder is not served, if so."
+    )
 
 
 class ReloadResponse(BaseModel):

@@ -1,7 +1,7 @@
 """Users in one SQLite file: the embedded default.
 
-Write-ahead log with synchronous=FULL: a commit is on the disk before it is acknowledged, so neither a
-killed process nor a power cut takes it back. Several processes of one machine may share the file.
+Write-ahead log with synchronous=FULL: a commit is on the disk before it is acknowledged, so neither
+a killed process nor a power cut takes it back. Several processes of one machine may share the file.
 """
 
 from __future__ import annotations
