@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,6 +82,7 @@ def serve(
     console = Console(stderr=True)
     if data is not None:
         _load(engine, data, console, resurrect)
+    _warn(engine, console)
     _introduce(engine, users, console, f"{options.host}:{address.getsockname()[1]}")
     serve_http(engine, options, address)
 
@@ -102,6 +104,14 @@ def _load(engine: Engine, data: Path, console: Console, resurrect: bool) -> None
         left_out = f"; {done.forgotten:,} were forgotten and stay so without --resurrect"
     summary = f"took over {done.users:,} users of {data}{left_out}"
     console.print(summary, highlight=False, markup=False, soft_wrap=True)
+
+
+def _warn(engine: Engine, console: Console) -> None:
+    from linrec.serving import StoreError
+
+    with contextlib.suppress(StoreError):  # a store that is away is reported by /readyz
+        for warning in engine.store.warnings():
+            console.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _introduce(engine: Engine, users: str, console: Console, address: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,8 @@ from linrec.serving.model import STRETCH, ServedModel
 from linrec.serving.ranking import Ranked, RankRequest
 from linrec.serving.settings import EngineSettings
 from linrec.serving.snapshot import Indices, Origin, Snapshot
-from linrec.serving.stores import Change, Forgotten, Head, Store, new_version
+from linrec.serving.stores import Change, Forgotten, Head, Store, StoreError, new_version
+from linrec.types import InputError, argument
 
 
 class Engine:
@@ -43,6 +45,9 @@ class Engine:
     ) -> None:
         self.settings = settings or EngineSettings()
         self.store = store
+        if self.settings.unsafe_store == "refuse":
+            for warning in store.warnings():
+                raise InputError(f"{warning}, or allow it with {argument('unsafe_store', 'warn')}")
         self._model = ServedModel(run, self.settings.ann_from)
         self._reloading = Lock()
         self._long_work = LongWork(self.settings.long_work, self.settings.max_waiting_long)
@@ -155,7 +160,8 @@ class Engine:
         """Only if no event came in between; otherwise the next reader rebuilds again."""
         keep, version = self.settings.keep_events, new_version()
         content = model.write(made, Origin(version, min(head.events, keep)))
-        self.store.commit([Change(user, head.version, (), content, keep, version)])
+        with contextlib.suppress(StoreError):  # a store that cannot write still serves readers
+            self.store.commit([Change(user, head.version, (), content, keep, version)])
 
     def explain(
         self, item: str, user: str | None = None, *, history: Sequence[str] | None = None

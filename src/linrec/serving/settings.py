@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from linrec.settings import check, setting
 
 Late = Literal["insert", "append", "refuse"]
+UnsafeStore = Literal["warn", "refuse"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,11 @@ class EngineSettings:
     )
     max_waiting_long: int = setting(
         32, "Maximum number of requests that wait for a whole history; more are refused.", min=1
+    )
+    unsafe_store: UnsafeStore = setting(
+        "warn",
+        "Warn about, or refuse, a store whose settings can lose acknowledged events.",
+        choices=get_args(UnsafeStore),
     )
     ann_from: int | None = setting(
         None,

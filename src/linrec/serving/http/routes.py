@@ -212,12 +212,17 @@ def health(request: Request) -> s.HealthResponse:
     "/readyz",
     summary="Can it serve requests?",
     tags=["operation"],
-    responses={503: ERRORS[503]},
+    responses={503: ERRORS[503], 507: ERRORS[507]},
     response_model_exclude_none=True,
 )
 def ready(request: Request) -> s.ReadyResponse:
-    engine_of(request).store.check()
-    return s.ReadyResponse(status="ready", reload_problem=request.app.state.reloader.problem)
+    store = engine_of(request).store
+    store.check()
+    return s.ReadyResponse(
+        status="ready",
+        reload_problem=request.app.state.reloader.problem,
+        store_warnings=store.warnings() or None,
+    )
 
 
 @open_to_all.get("/metrics", summary="For Prometheus", tags=["operation"])

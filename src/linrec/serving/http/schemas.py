@@ -227,6 +227,9 @@ class ReadyResponse(BaseModel):
     reload_problem: str | None = Field(
         None, description="Why the newest model in the run folder is not served, if so."
     )
+    store_warnings: list[str] | None = Field(
+        None, description="Settings of the store under which acknowledged events can be lost."
+    )
 
 
 class ReloadResponse(BaseModel):

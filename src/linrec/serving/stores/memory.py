@@ -102,4 +102,7 @@ class MemoryStore:
 
     def check(self) -> None: ...
 
+    def warnings(self) -> list[str]:
+        return []
+
     def close(self) -> None: ...

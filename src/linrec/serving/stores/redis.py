@@ -35,6 +35,7 @@ except ImportError:  # reported when a store is opened
 
 SECONDS = 2.0  # to connect, and for a reply
 PREFIX = "linrec"
+SAFE = {"maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": "always"}
 VACUUM_SECONDS = 600  # for Redis to write its files again
 
 # KEYS: head, events, ids, users, forgotten. ARGV: user, version read, new version, snapshot or "",
@@ -205,7 +206,18 @@ class RedisStore:
 
     def check(self) -> None:
         with self._connected() as connection:
-            connection.ping()
+            connection.set(f"{PREFIX}:probe", 1)  # a full Redis still answers a ping
+
+    def warnings(self) -> list[str]:
+        with self._connected() as connection:
+            try:
+                return [
+                    f"Redis has {name} {value}, which can lose stored events; set it to {safe}"
+                    for name, safe in SAFE.items()
+                    if (value := connection.config_get(name).get(name)) != safe
+                ]
+            except redis.exceptions.ResponseError:
+                return ["the settings of Redis cannot be read; compare them with docs/serving.md"]
 
     def close(self) -> None:
         self._redis.close()
@@ -248,6 +260,7 @@ def _event(member: bytes, time: float) -> Event:
 
 
 def _store_error(error: Exception) -> StoreError:
-    if str(error).startswith("OOM"):
+    # a pipeline or a script puts words before the message
+    if "command not allowed when used memory" in str(error):
         return StoreFullError("the Redis store has no memory left; free some or raise maxmemory")
     return StoreError("the Redis store does not answer; try again later")

@@ -29,6 +29,7 @@ from linrec.types import InputError
 FORMAT = 1
 WAIT_SECONDS = 5.0  # for another process's write
 MAX_VARIABLES = 500  # of one statement; old SQLite allows 999
+PROBE_BYTES = 65_536
 ERASE_WAIT, ERASE_ATTEMPTS = 0.5, 3  # seconds, for readers of what was deleted
 # a deletion rewrites the file at once up to this size, because pages that were split may hold
 # copies of rows that secure_delete does not reach; larger ones are rewritten by `vacuum`
@@ -53,6 +54,7 @@ CREATE TABLE IF NOT EXISTS events (
     PRIMARY KEY (number, time, arrival)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX IF NOT EXISTS ids ON events (number, id) WHERE id IS NOT NULL;
+CREATE TABLE IF NOT EXISTS probe (content BLOB);
 CREATE TABLE IF NOT EXISTS forgotten (digest BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS salt (number INTEGER PRIMARY KEY CHECK (number = 1), value BLOB);
 """
@@ -63,6 +65,7 @@ class SQLiteStore:
         self.path = Path(path)
         self._free: deque[sqlite3.Connection] = deque()
         self._closed = False
+        self._full = False  # the last write found no room
         self._log_pending = False  # the write-ahead log may still hold deleted rows
         if not self.path.parent.is_dir():
             raise InputError(f"{self.path.parent} is not a folder; choose a place for the store")
@@ -120,7 +123,9 @@ class SQLiteStore:
             with self._borrowed() as connection:
                 yield connection
         except sqlite3.Error as error:
-            raise _store_error(error, self.path) from error
+            known = _store_error(error, self.path)
+            self._full = self._full or isinstance(known, StoreFullError)
+            raise known from error
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -308,8 +313,21 @@ class SQLiteStore:
     def check(self) -> None:
         if self._log_pending:
             self._empty_log()
+        if self._full:
+            self._probe()
         with self._reading() as connection:
             connection.execute("SELECT 1 FROM users LIMIT 1").fetchone()
+
+    def _probe(self) -> None:
+        """After a write found no room: raises StoreFullError while there is none."""
+        with self._writing() as connection:
+            connection.execute("INSERT INTO probe VALUES (zeroblob(?))", (PROBE_BYTES,))
+        with self._writing() as connection:
+            connection.execute("DELETE FROM probe")
+        self._full = False
+
+    def warnings(self) -> list[str]:
+        return []
 
     def close(self) -> None:
         self._closed = True

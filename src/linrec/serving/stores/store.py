@@ -98,6 +98,9 @@ class Store(Protocol):
         """Users whose id begins with the prefix, in order."""
 
     def check(self) -> None:
-        """Raise StoreError if it does not work."""
+        """Raise StoreError if it does not work, or has no room to write."""
+
+    def warnings(self) -> list[str]:
+        """Settings under which acknowledged events can be lost: one sentence each."""
 
     def close(self) -> None: ...
