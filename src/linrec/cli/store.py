@@ -8,12 +8,15 @@ import typer
 
 from linrec.types import InputError
 
-app = typer.Typer(help="Look after the store of `linrec serve`.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()
 def _store() -> None:
-    """Look after the store of `linrec serve`."""
+    """Look after the store of `linrec serve`.
+
+    Example: linrec store vacuum runs/shop.users.sqlite
+    """
 
 
 @app.command()
