@@ -12,12 +12,7 @@ from experiments.tables import line
 SASREC = [Cell("ml-1m", "sasrec", name) for name in ("softmax", "linrec", "linrec-decay")]
 MARKED = {
     "ml-1m": ([*SASREC, by_max_length()[0]], ("attention", "reads")),
-    "ml-1m-backbones": (
-        [Cell("ml-1m", name, "linrec-decay")
-         for name in ("sasrec", "sasrecf", "fdsa", "bert4rec", "core")],
-        ("backbone", "trained on", "features"),
-    ),
-}  # fmt: skip
+}
 
 
 def with_tables(page: str, options: Options) -> str:
@@ -33,7 +28,7 @@ def with_tables(page: str, options: Options) -> str:
 
 def _table(found: list[Outcome], by: tuple[str, ...]) -> str:
     """One line per run, told apart by what `by` names, then the baselines."""
-    names = (*by, "NDCG@10", "Recall@10", "MRR", "NDCG@10, pop100", "epochs (best)")
+    names = (*by, "NDCG@10", "Recall@10", "MRR", "NDCG@10, pop100", "epochs trained (best)")
     lines = [line(names), "|" + "---|" * len(names)]
     for outcome in found:
         figures = [
@@ -59,9 +54,6 @@ def _about(model: dict[str, Any]) -> dict[str, str]:
     return {
         "attention": f"`{model['attention']}`",
         "reads": f"last {length}" if length else "whole history",
-        "backbone": f"`{model['backbone']}`",
-        "trained on": model["objective"],
-        "features": ", ".join(model.get("features") or ()),
     }
 
 

@@ -140,4 +140,5 @@ def settings(backbone: str, attention: str, **changes: Any) -> dict[str, Any]:
         # a mask tells nothing: that its neighbour does has to be learned as well
         usual |= {"width": 32, "max_length": 2, "batch_tokens": 32}
         usual |= {"learning_rate": 0.01, "epochs": 25}
+    usual |= {"unknown_time": 0.5}  # so few targets: enough of both kinds
     return usual | {"backbone": backbone, "attention": attention} | changes

@@ -41,8 +41,7 @@ class Step:
         """Returns the loss before the step. Everything random in it follows from the seed."""
         torch.manual_seed(seed)
         batch = SequenceBatch(*(self.fabric.to_device(part) for part in batch))
-        hidden = self.encode(*batch.events)
-        loss = self.loss(*at_targets(hidden, batch.targets), self.item_vectors)
+        loss = self.compute_loss(self.encode(*batch.events), batch.targets)
         value = loss.item()
         if np.isfinite(value):  # else the weights stay as they were
             for optimizer in self.optimizers:
@@ -51,6 +50,10 @@ class Step:
             for optimizer in self.optimizers:
                 optimizer.step()
         return value
+
+    def compute_loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """hidden: [B, N, d], targets: [B, N], PAD where there is none."""
+        return self.loss(*at_targets(hidden, targets), self.item_vectors)
 
 
 class ModelItems(ItemVectors):

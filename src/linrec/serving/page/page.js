@@ -255,7 +255,7 @@ async function explain() {
   drawEffects([]);
   if (!item) return;
   $("why-heading").textContent = `Why ${titled(item)}?`;
-  if (state.source === "popular") {
+  if (state.source === "cold-start") {
     drawStrip([], "Nothing is known yet, so these are the items most people had.");
     return;
   }
@@ -356,7 +356,7 @@ function mark(row, chosen) {
 /** How likely each is compared with the first: exp of a difference of scores, or a ratio of counts. */
 function sharesOf(items, source) {
   const best = items.length ? items[0].score : 0;
-  return items.map(({ score }) => (source === "popular" ? score / (best || 1) : Math.exp(score - best)));
+  return items.map(({ score }) => (source === "cold-start" ? score / (best || 1) : Math.exp(score - best)));
 }
 
 function animate(rows, before) {
@@ -369,7 +369,7 @@ function animate(rows, before) {
 }
 
 function tell(next) {
-  const popular = state.source === "popular";
+  const popular = state.source === "cold-start";
   show("next-empty", next ? (state.items.length ? "" : "Nothing is left to recommend.") : "Choose a user, or make up a history.");
   show("source", next && (popular ? "most popular" : "from the model"));
   $("source").classList.toggle("popular", popular);
