@@ -99,7 +99,7 @@ class Step(nn.Module):
 
 
 class FeatureTable(nn.Module):
-    """What a feature field says of each item, looked up instead of computed again for each event."""
+    """What a feature field says of each item, looked up instead of computed for each event."""
 
     vectors: Tensor  # [n_items + 1, width]
 
