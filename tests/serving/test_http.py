@@ -155,6 +155,14 @@ BAD = [
     (b'{"batch": [{"user": 1, "x": 2}]}', "batch.0.x is not a field"),
     (b'{"batch": 3}', "batch: input should be a valid list"),
     (b'{"user": {"$gt": ""}}', "user: an id is text"),
+    (b'{"user": "u", "at": "noon"}', 'at: must be a number of seconds, "unknown", or left out'),
+    (b'{"user": "u", "at": []}', "at: must be a number of seconds"),
+    (b'{"user": "u", "at": 1e999}', "at: must be a number of seconds"),
+    (b'{"history": [""]}', "history.0: an id is text"),
+    (b'{"history": ["i01", {"time": 1}]}', "history.1.item is missing"),
+    (b'{"history": [{"item": "i01", "time": "noon"}]}', "history.0.time: input should be a valid"),
+    (b'{"history": [{"item": "i01", "when": 1}]}', "history.0.when is not a field"),
+    (b'{"batch": [{"user": "u", "at": "noon"}]}', "batch.0.at: must be a number of seconds"),
     (b"[" * 100_000, "JSON"),
 ]
 

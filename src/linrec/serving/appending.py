@@ -149,7 +149,7 @@ class Appender:
             snapshot = None if job.head is None else model.read(job.head)
             if not job.late and (job.head is None or snapshot is not None):
                 ready.append(job)
-                users.append((snapshot, model.indices(event.item for event in job.events)))
+                users.append((snapshot, model.past((each.item, each.time) for each in job.events)))
         if ready:
             for job, after in zip(ready, model.advance(users), strict=True):
                 job.snapshot = model.write(after, Origin(job.version, self._total(job)))

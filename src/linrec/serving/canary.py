@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from linrec.serving.model import STRETCH, ServedModel
-from linrec.serving.snapshot import Indices
+from linrec.serving.past import UNKNOWN, Past
 from linrec.serving.stores import Store
 from linrec.types import InputError
 
@@ -22,18 +21,20 @@ def check_canary(new: ServedModel, old: ServedModel, store: Store) -> None:
     histories, items = _sample(new, store)
     if items and not histories and any(old.index(item) is not None for item in items):
         raise InputError(_refusal(new, "it knows no item of a sample of stored users"))
-    hidden = new.encode(histories or [np.array([1], np.int64)])
+    histories = histories or [Past.of([(1, UNKNOWN)])]
+    hidden = new.encode(histories, [UNKNOWN] * len(histories))
     if not torch.isfinite(hidden @ new.vectors[1:].T).all():
         raise InputError(_refusal(new, "its scores for a sample of stored users are not finite"))
 
 
-def _sample(model: ServedModel, store: Store) -> tuple[list[Indices], set[str]]:
+def _sample(model: ServedModel, store: Store) -> tuple[list[Past], set[str]]:
     """Histories of some stored users, as far as the model knows their items, and all the items."""
-    histories, items = [], set()
+    histories: list[Past] = []
+    items: set[str] = set()
     for user in store.users("", SAMPLE):
-        newest = [event.item for event in store.history(user, STRETCH)]
-        items.update(newest)
-        known = model.indices(newest)
+        newest = [(event.item, event.time) for event in store.history(user, STRETCH)]
+        items.update(item for item, _ in newest)
+        known = model.past(newest)
         if len(known):
             histories.append(known)
     return histories, items

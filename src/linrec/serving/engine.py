@@ -30,9 +30,10 @@ from linrec.serving.messages import (
     UserView,
 )
 from linrec.serving.model import STRETCH, ServedModel
+from linrec.serving.past import HistoryEvent, Indices, Past, RequestTime, seconds_of, with_times
 from linrec.serving.ranking import Ranked, RankRequest
 from linrec.serving.settings import EngineSettings
-from linrec.serving.snapshot import Indices, Origin, Snapshot
+from linrec.serving.snapshot import Origin, Snapshot
 from linrec.serving.stores import Change, Forgotten, Head, Store, StoreError, new_version
 from linrec.types import InputError, argument
 
@@ -109,16 +110,21 @@ class Engine:
         user: str | None = None,
         k: int = 10,
         *,
-        history: Sequence[str] | None = None,
+        history: Sequence[HistoryEvent] | None = None,
         exclude: Sequence[str] = (),
         only: Sequence[str] | None = None,
         keep_seen: bool = False,
+        at: RequestTime = None,
     ) -> RecommendResponse:
-        """The k items that the user, or a user with this history, will most likely want next."""
-        requests = RecommendRequest(
-            user=user, history=history, k=k, exclude=exclude, only=only, keep_seen=keep_seen
+        """The k items that the user, or a user with this history, will most likely want next.
+
+        at: when, in seconds; now if left out, or "unknown". Only models that read time depend on
+        it, and on the times of the history.
+        """
+        request = RecommendRequest(
+            user=user, history=history, k=k, exclude=exclude, only=only, keep_seen=keep_seen, at=at
         )
-        return self.recommend_many([requests])[0]
+        return self.recommend_many([request])[0]
 
     def recommend_many(self, requests: Sequence[RecommendRequest]) -> list[RecommendResponse]:
         model = self._model
@@ -139,40 +145,41 @@ class Engine:
             )
         ]
 
-    def _past(self, model: ServedModel, request: RecommendRequest, head: Head | None) -> _Past:
+    def _past(self, model: ServedModel, request: RecommendRequest, head: Head | None) -> _Known:
         """What is known of a user: the stored state if there is one, else the events."""
         if request.history is not None:
-            return self._of_events(model, model.indices(request.history))
+            return self._of_events(model, model.past(with_times(request.history)), request.at)
         if head is None:
             return _NOTHING
         assert request.user is not None
         if not model.streams:
-            return self._of_events(model, self._known_history(model, request.user))
+            return self._of_events(model, self._stored(model, request.user), request.at)
         snapshot = model.read(head) or self._rebuild(model, request.user)
-        return _Past(model.hidden(snapshot), snapshot.seen) if len(snapshot.seen) else _NOTHING
+        return _Known(snapshot.state, snapshot.seen) if len(snapshot.seen) else _NOTHING
 
-    def _of_events(self, model: ServedModel, items: Indices) -> _Past:
+    def _of_events(self, model: ServedModel, past: Past, at: RequestTime) -> _Known:
         """Short histories are encoded together with others; a long one would keep them waiting."""
-        if not len(items):
+        if not len(past):
             return _NOTHING
-        if len(items) <= STRETCH:
-            return _Past(items, np.unique(items))
+        seen = np.unique(past.items)
+        if len(past) <= STRETCH:
+            return _Known(past, seen)
         with self._long_work.turn():
-            return _Past(model.encode([items])[0], np.unique(items))
+            return _Known(model.encode([past], [seconds_of(at)])[0], seen)
 
-    def _known_history(self, model: ServedModel, user: str) -> Indices:
-        return model.indices(event.item for event in self.store.history(user))
+    def _stored(self, model: ServedModel, user: str) -> Past:
+        return model.past((event.item, event.time) for event in self.store.history(user))
 
     def _rebuild(self, model: ServedModel, user: str) -> Snapshot:
         """A state from the stored history, in the caller's own thread."""
         with self._long_work.turn():
             head = self.store.heads([user])[0]
             if head is None:  # forgotten meanwhile
-                return model.advance([(None, np.empty(0, np.int64))])[0]
+                return model.advance([(None, Past.of([]))])[0]
             current = model.read(head)  # another thread may have rebuilt it meanwhile
             if current is not None:
                 return current
-            made = model.advance([(None, self._known_history(model, user))])[0]
+            made = model.advance([(None, self._stored(model, user))])[0]
             self._keep(model, user, head, made)
             self.rebuilt += 1
             return made
@@ -185,31 +192,36 @@ class Engine:
             self.store.commit([Change(user, head.version, (), content, keep, version)])
 
     def explain(
-        self, item: str, user: str | None = None, *, history: Sequence[str] | None = None
+        self,
+        item: str,
+        user: str | None = None,
+        *,
+        history: Sequence[HistoryEvent] | None = None,
+        at: RequestTime = None,
     ) -> Explanation:
         """By how much each of the newest events raised the score (`explaining.leave_one_out`)."""
         model = self._model
-        request = RecommendRequest(user=user, history=history)
+        request = RecommendRequest(user=user, history=history, at=at)
         index = _index(model, item)
         if request.history is None:
             assert request.user is not None
-            items = self._known_history(model, request.user)
+            past = self._stored(model, request.user)
         else:
-            items = model.indices(request.history)
-        if not len(items):
+            past = model.past(with_times(request.history))
+        if not len(past):
             raise UnknownError(
                 "no past event of an item the model knows, so there is nothing to explain; append "
                 "events first"
             )
         with self._long_work.turn():
-            score, parts = leave_one_out(model, items, index)
-        newest_items = zip(items[len(items) - len(parts) :], parts, strict=True)
+            score, parts = leave_one_out(model, past, index, seconds_of(at))
+        newest_items = zip(past.items[len(past) - len(parts) :], parts, strict=True)
         return Explanation(
             item,
             score,
             tuple(
-                Contribution(model.ids[past - 1], model.titles[past - 1], part)
-                for past, part in newest_items
+                Contribution(model.ids[index - 1], model.titles[index - 1], part)
+                for index, part in newest_items
             ),
         )
 
@@ -267,20 +279,20 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Past:
-    known: Tensor | Indices | None  # encoded, or events to be encoded
+class _Known:
+    past: Tensor | bytes | Past | None  # as in `RankRequest`
     seen: Indices
 
 
-_NOTHING = _Past(None, np.empty(0, np.int64))
+_NOTHING = _Known(None, np.empty(0, np.int64))
 
 
-def _rank_request(model: ServedModel, request: RecommendRequest, past: _Past) -> RankRequest:
+def _rank_request(model: ServedModel, request: RecommendRequest, known: _Known) -> RankRequest:
     hide = model.indices(request.exclude)
     if not request.keep_seen:
-        hide = np.concatenate([past.seen, hide])
+        hide = np.concatenate([known.seen, hide])
     only = None if request.only is None else model.indices(request.only)
-    return RankRequest(model, past.known, request.k, hide, only)
+    return RankRequest(model, known.past, seconds_of(request.at), request.k, hide, only)
 
 
 def _rank(rank_requests: list[RankRequest]) -> list[Ranked]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from linrec.serving.past import HistoryEvent, RequestTime, check_request_time
 from linrec.serving.stores import Event
 from linrec.types import InputError, argument
 
@@ -34,17 +35,19 @@ def check_user_or_history(user: object, history: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendRequest:
-    """Of a user of the store, or of a given history, oldest item first."""
+    """Of a user of the store, or of a given history: items or (item, time), oldest first."""
 
     user: str | None = None
-    history: Sequence[str] | None = None
+    history: Sequence[HistoryEvent] | None = None
     k: int = 10
     exclude: Sequence[str] = ()
     only: Sequence[str] | None = None
     keep_seen: bool = False
+    at: RequestTime = None
 
     def __post_init__(self) -> None:
         check_user_or_history(self.user, self.history)
+        check_request_time(self.at)
         if self.k < 1:
             raise InputError(f"k must be at least 1, not {self.k}")
 

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrec.data.dataset.gaps import read_events
-from linrec.data.dataset.sequences import Sequences
 from linrec.files.guard import reading
 from linrec.runs.run import Run
 from linrec.serving.ann import AnnIndex
-from linrec.serving.snapshot import FINGERPRINT, Indices, Origin, Snapshot, StateCodec, pack, unpack
+from linrec.serving.past import Indices, Past, sequences_of
+from linrec.serving.snapshot import FINGERPRINT, Origin, Snapshot, pack, unpack
+from linrec.serving.states import States, states_of
 from linrec.serving.stores import Head
-from linrec.types import PAD, InputError, argument
+from linrec.types import PAD
 
-SNAPSHOT_FORMAT = b"2"
+SNAPSHOT_FORMAT = b"3"
 # events advanced at once: bounds the memory of a long history, and the padding of a short one
 STRETCH = 256
 
@@ -35,11 +35,6 @@ class ServedModel:
         opened = Run.open(self.run)
         self.description, catalogue = opened.description, opened.catalogue
         self._model = opened.load_model().requires_grad_(False)
-        if self._model.config.time_gaps:
-            raise InputError(
-                f"the model of {self.run} reads times, which the server does not pass on; serve "
-                f"one trained with {argument('time_gaps', 'false')}"
-            )
         table = catalogue.table
         self.ids: list[str] = [str(item) for item in table["item"]]
         self.titles: list[str | None] = (
@@ -54,20 +49,22 @@ class ServedModel:
         self.why_no_state = self._model.why_no_state()
         large = ann_from is not None and self.n_items >= ann_from
         self.index_of_vectors = AnnIndex(self.vectors, self.bias) if large else None
-        self._codec = None if self.why_no_state else self._make_codec()
-
-    def _make_codec(self) -> StateCodec:
-        return StateCodec(self._model.start_closed(1), self._model.config.width)
+        self._states = None if self.why_no_state else states_of(self._model)
 
     @property
     def streams(self) -> bool:
         """Whether a user has a state of fixed size; if not, `why_no_state` says why."""
-        return self._codec is not None
+        return self._states is not None
 
     @property
-    def codec(self) -> StateCodec:
-        assert self._codec is not None, self.why_no_state
-        return self._codec
+    def states(self) -> States:
+        assert self._states is not None, self.why_no_state
+        return self._states
+
+    @property
+    def reads_time(self) -> bool:
+        """Whether recommendations depend on the times of events and requests."""
+        return self._model.config.time_gaps
 
     @property
     def n_items(self) -> int:
@@ -77,6 +74,10 @@ class ServedModel:
         """Known items by their ids; unknown ones are left out."""
         found = [self._index[item] for item in items if item in self._index]
         return np.array(found, np.int64)
+
+    def past(self, events: Iterable[tuple[str, float]]) -> Past:
+        """Items and times of events; those of unknown items are left out."""
+        return Past.of((self._index[item], when) for item, when in events if item in self._index)
 
     def index(self, item: str) -> int | None:
         return self._index.get(item)
@@ -110,55 +111,41 @@ class ServedModel:
         if not self.streams:
             return None
         origin = Origin(head.version, head.events)
-        return unpack(head.snapshot, origin, self.fingerprint, self.codec.bytes)
+        return unpack(head.snapshot, origin, self.fingerprint, self.states.bytes)
 
     def write(self, snapshot: Snapshot, origin: Origin) -> bytes:
         return pack(snapshot, origin, self.fingerprint, self.n_items)
 
-    def hidden(self, snapshot: Snapshot) -> Tensor:
-        return self.codec.hidden(snapshot.state)
+    @torch.inference_mode()
+    def hidden(self, states: Sequence[bytes], at: Sequence[float]) -> Tensor:
+        """Of each user's snapshot, in a request at these times (NaN: unknown): [rows, width]."""
+        return self.states.hidden(list(states), at)
 
     @torch.inference_mode()
-    def advance(self, users: Sequence[tuple[Snapshot | None, Indices]]) -> list[Snapshot]:
-        """Each user's snapshot (None: of a user without a past) after some more known events."""
-        states = [self._fresh if snapshot is None else snapshot.state for snapshot, _ in users]
-        rows = [items for _, items in users]
-        longest = max((len(items) for items in rows), default=0)
+    def advance(self, users: Sequence[tuple[Snapshot | None, Past]]) -> list[Snapshot]:
+        """Each user's snapshot (None: of a user without a past) after some more events."""
+        states = [self.states.start if old is None else old.state for old, _ in users]
+        rows = [past for _, past in users]
+        longest = max(map(len, rows), default=0)
         for first in range(0, longest, STRETCH):
-            rows_left = [row for row, items in enumerate(rows) if len(items) > first]
+            rows_left = [row for row, past in enumerate(rows) if len(past) > first]
             pieces = [rows[row][first : first + STRETCH] for row in rows_left]
-            for row, state in zip(rows_left, self._advance(states, rows_left, pieces), strict=True):
+            after = self.states.advance([states[row] for row in rows_left], pieces)
+            for row, state in zip(rows_left, after, strict=True):
                 states[row] = state
         return [
-            Snapshot(state, _union(None if old is None else old.seen, items))
-            for state, (old, items) in zip(states, users, strict=True)
+            Snapshot(state, _union(None if old is None else old.seen, past.items))
+            for state, (old, past) in zip(states, users, strict=True)
         ]
 
-    @cached_property
-    def _fresh(self) -> bytes:
-        """The state of a user without a past."""
-        nothing = torch.zeros(1, self._model.config.width)
-        return self.codec.write(nothing, self._model.start_closed(1))[0]
-
-    def _advance(
-        self, states: list[bytes], rows_left: list[int], pieces: list[Indices]
-    ) -> list[bytes]:
-        _, state = self.codec.read([states[row] for row in rows_left])
-        sequences = Sequences.of([piece.astype(np.int32) for piece in pieces])
-        hidden, after = self._model.forward_with_state(read_events(sequences), state)
-        assert after is not None
-        last = torch.from_numpy(sequences.lengths - 1)
-        return self.codec.write(hidden[torch.arange(len(rows_left)), last], after)
-
     @torch.inference_mode()
-    def encode(self, histories: Sequence[Indices]) -> Tensor:
-        """Whole histories of known items, none of them empty: [rows, width]."""
+    def encode(self, histories: Sequence[Past], at: Sequence[float]) -> Tensor:
+        """Whole histories, none of them empty, in requests at these times: [rows, width]."""
         if self.streams and max(map(len, histories)) > STRETCH:
             # in stretches, whose memory does not grow with the history
-            snapshots = self.advance([(None, items) for items in histories])
-            return torch.stack([self.hidden(snapshot) for snapshot in snapshots])
-        rows = Sequences.of([items.astype(np.int32) for items in histories])
-        return self._model.encode(rows).float()
+            snapshots = self.advance([(None, past) for past in histories])
+            return self.hidden([snapshot.state for snapshot in snapshots], at)
+        return self._model.encode(sequences_of(histories, at)).float()
 
     def score(self, hidden: Tensor, item: int) -> Tensor:
         """The score of one item for each row: [rows]."""

@@ -1,9 +1,10 @@
-"""The best items for several users at once: one matrix product per batch."""
+"""The best items for several users at once: one step and one matrix product per batch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from linrec.data.dataset.sequences import Sequences
 from linrec.scoring import HIDDEN, hide_seen, item_scores, top_k
 from linrec.serving.ann import fetched
 from linrec.serving.model import ServedModel
-from linrec.serving.snapshot import Indices
+from linrec.serving.past import Indices, Past
 from linrec.types import PAD
 
 Ranked = list[tuple[int, float]]  # item indices and scores, best first
@@ -24,7 +25,8 @@ class RankRequest:
     """What to rank for one user."""
 
     model: ServedModel
-    past: Tensor | Indices | None  # encoded, [width]; events to be encoded; None: cold start
+    past: Tensor | bytes | Past | None  # hidden, [width]; a state; events; None: cold start
+    at: float  # seconds, NaN where unknown
     k: int
     hide: Indices  # never in the result
     only: Indices | None = None  # nothing else in the result
@@ -43,15 +45,16 @@ def rank(requests: Sequence[RankRequest]) -> list[Ranked]:
 
 
 def _encoded(requests: Sequence[RankRequest]) -> list[RankRequest]:
-    """Histories that came as events, encoded together."""
-    raw = [request.past for request in requests if isinstance(request.past, np.ndarray)]
-    if not raw:
-        return list(requests)
-    done = iter(requests[0].model.encode(raw))
-    return [
-        replace(request, past=next(done)) if isinstance(request.past, np.ndarray) else request
-        for request in requests
-    ]
+    """The same with hidden vectors: states in one model call, histories in another."""
+    model, encoded = requests[0].model, list(requests)
+    for kind, encode in ((bytes, model.hidden), (Past, model.encode)):
+        rows = [row for row, request in enumerate(requests) if isinstance(request.past, kind)]
+        if rows:
+            pasts: list[Any] = [requests[row].past for row in rows]
+            hidden = encode(pasts, [requests[row].at for row in rows])
+            for row, vector in zip(rows, hidden, strict=True):
+                encoded[row] = replace(requests[row], past=vector)
+    return encoded
 
 
 def _approximately(requests: Sequence[RankRequest]) -> list[Ranked | None]:

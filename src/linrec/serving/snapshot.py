@@ -1,9 +1,9 @@
-"""What a model remembers of a user, as bytes: state, last encoding, and which items were seen.
+"""What a model remembers of a user, as bytes: the state, and which items were seen.
 
 fingerprint (16) | digest of the rest (8) | version (16) and events (8) of the head it belongs to |
-encoding and state, as many bytes as the model needs | items seen. The fingerprint identifies the
-model that wrote it, the digest shows damage, and version and events show whether it is the state
-of what is stored now.
+state, as many bytes as the model needs (`states.States`) | items seen. The fingerprint identifies
+the model that wrote it, the digest shows damage, and version and events show whether it is the
+state of what is stored now.
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ from hashlib import blake2b
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from linrec.backbones.backbone import ClosedState
-from linrec.backbones.state import state_of, tensors_of
+from linrec.backbones.state import State, state_of, tensors_of
+from linrec.serving.past import Indices
 
 FINGERPRINT, DIGEST = 16, 8
 _ORIGIN = struct.Struct("<16sQ")
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    state: bytes  # encoding and state
+    state: bytes  # as `states.States` packs it
     seen: Indices  # item indices, each once, in order; empty: the model knows nothing of the user
 
 
@@ -80,38 +78,40 @@ def _unpack_seen(content: bytes) -> Indices:
 
 
 class StateCodec:
-    """Rows of bytes from and to a batch of encodings and states of one model."""
+    """Rows of bytes from and to a batch of states of one model."""
 
-    def __init__(self, start: ClosedState, width: int) -> None:
-        """start: the model's state of one user without a past."""
+    def __init__(self, start: State) -> None:
+        """start: of one user without a past."""
         self._template = start
         self._names = list(tensors_of(start))
-        leaves = [torch.zeros(1, width), *tensors_of(start).values()]
+        leaves = tensors_of(start).values()
         self._shapes = [(leaf.dtype, leaf.shape[1:]) for leaf in leaves]
         self._sizes = [leaf.element_size() * leaf[0].numel() for leaf in leaves]
         self.bytes = sum(self._sizes)
 
-    def write(self, hidden: Tensor, state: ClosedState) -> list[bytes]:
-        """hidden: [B, width]."""
-        leaves = [hidden.float(), *tensors_of(state).values()]
-        rows = torch.cat([_bytes_of(leaf) for leaf in leaves], 1).numpy()
+    def write(self, state: State) -> list[bytes]:
+        rows = torch.cat([_bytes_of(leaf) for leaf in tensors_of(state).values()], 1).numpy()
         return [row.tobytes() for row in rows]
 
-    def read(self, rows: list[bytes]) -> tuple[Tensor, ClosedState]:
-        flat = torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8).view(len(rows), -1)
-        parts = flat.split_with_sizes(self._sizes, 1)
-        leaves = [
-            # a copy, because a number must begin at a multiple of its own size
-            _copy(part).view(dtype).view(-1, *shape)
-            for part, (dtype, shape) in zip(parts, self._shapes, strict=True)
-        ]
-        state = state_of(self._template, dict(zip(self._names, leaves[1:], strict=True)))
-        assert isinstance(state, tuple)
-        return leaves[0], state
+    def read(self, rows: list[bytes]) -> State:
+        parts = _stacked(rows).split_with_sizes(self._sizes, 1)
+        leaves = map(_numbers, parts, self._shapes)
+        return state_of(self._template, dict(zip(self._names, leaves, strict=True)))
 
-    def hidden(self, row: bytes) -> Tensor:
-        """The encoding alone: [width]."""
-        return torch.frombuffer(bytearray(row[: self._sizes[0]]), dtype=torch.float32)
+    def first(self, rows: list[bytes]) -> Tensor:
+        """The first tensor of the states alone."""
+        size = self._sizes[0]
+        return _numbers(_stacked([row[:size] for row in rows]), self._shapes[0])
+
+
+def _stacked(rows: list[bytes]) -> Tensor:
+    return torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8).view(len(rows), -1)
+
+
+def _numbers(part: Tensor, form: tuple[torch.dtype, torch.Size]) -> Tensor:
+    """[B, bytes] -> [B, ...]; a copy, because a number must begin at a multiple of its own size."""
+    dtype, shape = form
+    return _copy(part).view(dtype).view(-1, *shape)
 
 
 def _bytes_of(leaf: Tensor) -> Tensor:

@@ -74,6 +74,7 @@ def sentence_of(problem: Any) -> str:
     path = [str(part) for part in problem["loc"][1:]]
     if path[:1] in (["one"], ["batch"]):  # which form of the body it was parsed as
         del path[0]
+    path = [part for part in path if part not in ("<item>", "<event>")]  # which form an event has
     if problem["type"] == "json_invalid":
         return "the body is not JSON; see /docs for examples"
     if problem["type"] in ("missing", "model_attributes_type") and not path:

@@ -14,6 +14,7 @@ from linrec.serving.http import paths  # noqa: F401 - registers the convertor of
 from linrec.serving.http import schemas as s
 from linrec.serving.http.observing import Metrics
 from linrec.serving.messages import Item, RecommendResponse
+from linrec.serving.past import HistoryEvent
 
 Limit = Annotated[int, Query(ge=1, le=s.MAX_K)]
 Search = Annotated[str, Query(max_length=s.MAX_TEXT), AfterValidator(s.as_id)]
@@ -100,12 +101,22 @@ def recommend(
 def _recommend_request(body: s.RecommendationBody) -> RecommendRequest:
     return RecommendRequest(
         user=None if body.user is None else str(body.user),
-        history=_texts(body.history),
+        history=_history(body.history),
         k=body.k,
         exclude=_texts(body.exclude) or (),
         only=_texts(body.only),
         keep_seen=body.keep_seen,
+        at=body.at,
     )
+
+
+def _history(events: list[str | int | s.PastEventBody] | None) -> list[HistoryEvent] | None:
+    if events is None:
+        return None
+    return [
+        (str(event.item), event.time) if isinstance(event, s.PastEventBody) else str(event)
+        for event in events
+    ]
 
 
 def _texts(items: list[str | int] | None) -> list[str] | None:
@@ -130,7 +141,9 @@ def explain(request: Request, body: s.ExplanationBody) -> s.ExplanationResponse:
     not sum to the score.
     """
     user = None if body.user is None else str(body.user)
-    result = engine_of(request).explain(str(body.item), user, history=_texts(body.history))
+    result = engine_of(request).explain(
+        str(body.item), user, history=_history(body.history), at=body.at
+    )
     events = [
         s.ContributionResponse(item=part.item, title=part.title, contribution=part.contribution)
         for part in result.events
@@ -203,6 +216,7 @@ def health(request: Request) -> s.HealthResponse:
         fingerprint=model.fingerprint.hex(),
         items=model.n_items,
         streaming=model.streams,
+        reads_time=model.reads_time,
         why_no_state=model.why_no_state,
     )
     return s.HealthResponse(status="ok", model=about)

@@ -12,6 +12,9 @@ from pydantic import (
     Field,
     StringConstraints,
     Tag,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     model_validator,
 )
 
@@ -45,6 +48,20 @@ Id = Annotated[Text | Integer, AfterValidator(as_id)]
 NewId = Annotated[Text | Integer, AfterValidator(as_new_id)]
 Time = Annotated[float, Field(allow_inf_nan=False, description="Seconds, or any unit you keep to.")]
 Items = Annotated[list[Id], Field(max_length=MAX_ITEMS)]
+
+
+def _as_request_time(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return validate(value)
+    except ValidationError:
+        raise ValueError('must be a number of seconds, "unknown", or left out for now') from None
+
+
+At = Annotated[
+    Time | Literal["unknown"],
+    WrapValidator(_as_request_time),
+    Field(description="When the recommendations are for, in seconds; left out: now."),
+]
 
 
 class Body(BaseModel):
@@ -98,9 +115,27 @@ class EventsBatchResponse(BaseModel):
     batch: list[EventsResponse]
 
 
+class PastEventBody(Body):
+    item: Id
+    time: Time | None = Field(None, description="Left out: unknown.")
+
+
+def _item_or_event(value: Any) -> str:
+    return "<event>" if isinstance(value, dict | PastEventBody) else "<item>"
+
+
+PastEvent = Annotated[
+    Annotated[Id, Tag("<item>")] | Annotated[PastEventBody, Tag("<event>")],
+    Discriminator(_item_or_event),
+]
+
+
 class UserOrHistory(Body):
     user: Id | None = None
-    history: Items | None = Field(None, description="Items, oldest first, instead of a user.")
+    history: Annotated[list[PastEvent], Field(max_length=MAX_ITEMS)] | None = Field(
+        None, description="Items or events, oldest first, instead of a user."
+    )
+    at: At | None = None
 
     @model_validator(mode="after")
     def _one_of_two(self) -> UserOrHistory:
@@ -109,7 +144,10 @@ class UserOrHistory(Body):
 
 
 class RecommendationBody(UserOrHistory):
-    model_config = examples({"user": "u1", "k": 10}, {"history": ["i1", "i2"], "exclude": ["i3"]})
+    model_config = examples(
+        {"user": "u1", "k": 10, "at": 1700000000.0},
+        {"history": ["i1", {"item": "i2", "time": 1700000000.0}], "exclude": ["i3"]},
+    )
 
     k: Annotated[int, Field(ge=1, le=MAX_K)] = 10
     exclude: Items = Field([], description="Items to hide, beside those the user has had.")
@@ -212,6 +250,7 @@ class ModelResponse(BaseModel):
     fingerprint: str
     items: int
     streaming: bool = Field(description="Whether an event costs the same whatever the history.")
+    reads_time: bool = Field(description="Whether recommendations depend on times.")
     why_no_state: str | None
 
 
