@@ -54,18 +54,33 @@ class Deployed:
         rows = np.array([row + [0] * (longest - len(row)) for row in histories], np.int64)
         return self.model.run(None, {"items": rows})
 
+    def timed_scores(self, histories: Sequences) -> Any:
+        given = (histories.padded(), histories.padded_times(), histories.until)
+        return self.model.run(None, dict(zip(("items", "times", "at"), given, strict=True)))
+
     def start(self, users: int) -> dict[str, Any]:
         """From the description alone."""
-        kinds = {"tensor(int64)": np.int64, "tensor(float)": np.float32}
+        kinds = {
+            "tensor(int64)": np.int64, "tensor(float)": np.float32, "tensor(double)": np.float64
+        }  # fmt: skip
+        first = {
+            name: np.nan if number is None else number
+            for name, number in self.told["start"].items()
+        }
         return {
             port["name"]: np.full(
-                (users, *port["shape"][1:]), self.told["start"][port["name"]], kinds[port["type"]]
+                (users, *port["shape"][1:]), first[port["name"]], kinds[port["type"]]
             )
-            for port in self.told["graphs"]["step.onnx"]["inputs"][1:]
+            for port in self.told["graphs"]["step.onnx"]["inputs"]
+            if port["name"] in first
         }
 
 
 def torch_scores(run: Path, *histories: list[int]) -> Any:
+    return scores_of(run, Sequences.of(list(histories)))
+
+
+def scores_of(run: Path, histories: Sequences) -> Any:
     score = model_scorer(Recommender.load(run).model)
     with torch.inference_mode():
-        return score(Sequences.of(list(histories))).numpy()
+        return score(histories).numpy()

@@ -16,11 +16,13 @@ from linrec.scoring import item_scores
 from linrec.types import InputError
 
 Scores = NDArray[np.float32]
+Seconds = NDArray[np.float64]
 
 # rows and events: one and several, both sides of a chunk's end, and many histories of one event,
 # whose norms have nothing but their epsilon to rely on where a key is nearly zero
 SHAPES = ((1, 1), (256, 1), (3, 7), (2, 64), (5, 65), (1, 200))
 STEPS, USERS = 8, 64
+SHARE_AT_ONCE, SHARE_UNKNOWN = 0.3, 0.1  # of the gaps, and of the times
 # of the largest score: rounding differs from runtime to runtime, and this is far above it
 TOLERANCE = 1e-4
 
@@ -41,8 +43,13 @@ def check_scorer(path: Path, model: Backbone) -> float:
     for rows, longest in SHAPES:
         lengths = random.integers(1, longest + 1, rows)
         lengths[0] = longest
-        histories = Sequences.of([_items(random, model, int(length)) for length in lengths])
-        (found, *_) = session.run(None, {"items": histories.padded()})
+        items = [_items(random, model, int(length)) for length in lengths]
+        times, at = _moments([len(row) for row in items])
+        histories = Sequences.of(items, times, at)
+        given: dict[str, Any] = {"items": histories.padded()}
+        if model.config.time_gaps:
+            given |= {"times": histories.padded_times(), "at": np.array(at)}
+        (found, *_) = session.run(None, given)
         worst = max(worst, _difference(found, _scores(model, model.encode(histories))))
     return _within(worst, path)
 
@@ -61,6 +68,39 @@ def check_step(path: Path, model: Backbone) -> float:
         past = Sequences.of(list(items[:, : now + 1]))
         worst = max(worst, _difference(found, _scores(model, model.encode(past))))
     return _within(worst, path)
+
+
+@torch.no_grad()
+def check_timed_step(step: Path, request: Path, model: Backbone) -> float:
+    """The same for models that read time, with a request after each event."""
+    advance, respond = open_session(step), open_session(request)
+    random = np.random.default_rng(1)
+    items = np.stack([_items(random, model, STEPS) for _ in range(USERS)])
+    clock = np.stack(_moments([STEPS] * USERS)[0])
+    waits = np.exp(random.uniform(-2, 20, clock.shape))
+    state = {name: part.numpy() for name, part in tensors_of(model.start(USERS)).items()}
+    worst = 0.0
+    for now in range(STEPS):
+        item, time = items[:, now].astype(np.int64), clock[:, now]
+        after = advance.run(None, {"item": item, "time": time, **state})
+        state = dict(zip(state, after, strict=True))
+        at = time + waits[:, now]
+        (found,) = respond.run(None, {"at": at, **state})
+        past = Sequences.of(list(items[:, : now + 1]), list(clock[:, : now + 1]), list(at))
+        worst = max(worst, _difference(found, _scores(model, model.encode(past))))
+    return _within(worst, request)
+
+
+def _moments(lengths: list[int]) -> tuple[list[Seconds], list[float]]:
+    """Times of the events of each row, and of its request: gaps of all sizes, 0 and unknown."""
+    random = np.random.default_rng(2)
+    gaps = [np.exp(random.uniform(-2, 20, length + 1)) for length in lengths]
+    for row in gaps:
+        row[random.random(len(row)) < SHARE_AT_ONCE] = 0.0
+    clock = [1.7e9 + np.cumsum(row) for row in gaps]
+    for row in clock:
+        row[random.random(len(row)) < SHARE_UNKNOWN] = np.nan
+    return [row[:-1] for row in clock], [float(row[-1]) for row in clock]
 
 
 def _items(random: np.random.Generator, model: Backbone, count: int) -> NDArray[np.int32]:

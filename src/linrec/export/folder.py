@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import json
+import math
 from copy import deepcopy
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from linrec.backbones import Backbone
 from linrec.backbones.state import tensors_of
-from linrec.export.check import SHAPES, TOLERANCE, check_scorer, check_step, open_session
-from linrec.export.graphs import HistoryScorer, Step, bake_features
-from linrec.export.tracing import check_installed, trace_scorer, trace_step
+from linrec.export.check import (
+    SHAPES,
+    TOLERANCE,
+    check_scorer,
+    check_step,
+    check_timed_step,
+    open_session,
+)
+from linrec.export.graphs import HistoryScorer, Request, Step, TimedStep, bake_features
+from linrec.export.tracing import (
+    check_installed,
+    trace_request,
+    trace_scorer,
+    trace_step,
+    trace_timed_step,
+)
 from linrec.files.atomic import check_free, write_folder
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.run import Run
 from linrec.types import PAD, InputError, argument
 
-MODEL, STEP, ITEMS, DESCRIPTION = "model.onnx", "step.onnx", "items.json", "export.json"
+MODEL, STEP, REQUEST = "model.onnx", "step.onnx", "request.onnx"
+ITEMS, DESCRIPTION = "items.json", "export.json"
 
 
 @dataclass(frozen=True)
@@ -41,25 +58,31 @@ def export_onnx(
             f"{argument('top_k', top_k)} must be from 1 to {len(catalogue)}, the number of items"
         )
     model = opened.load_model()
-    if model.config.time_gaps:
-        raise InputError(
-            f"the model of {run} reads times, which the graphs of an export have no inputs for; "
-            f"train one with {argument('time_gaps', 'false')}"
-        )
     graph = bake_features(deepcopy(model))
     with write_folder(out, overwrite, marker=DESCRIPTION) as draft:
-        trace_scorer(
-            HistoryScorer(graph, catalogue.cold_start_scores(), top_k).eval(), draft / MODEL
-        )
+        popularity = catalogue.cold_start_scores()
+        trace_scorer(HistoryScorer(graph, popularity, top_k).eval(), draft / MODEL)
         differences = {MODEL: check_scorer(draft / MODEL, model)}
         why_no_step = model.why_no_state()
         if why_no_step is None:
-            trace_step(Step(graph).eval(), draft / STEP)
-            differences[STEP] = check_step(draft / STEP, model)
+            differences |= _write_steps(draft, graph, model, popularity)
         exported = Exported(differences, why_no_step)
         _write_json(draft / ITEMS, _items(catalogue))
         _write_json(draft / DESCRIPTION, _description(draft, model, exported))
     return exported
+
+
+def _write_steps(
+    draft: Path, graph: Backbone, model: Backbone, popularity: Tensor
+) -> dict[str, float]:
+    """The graphs that go event by event, and how far each is from torch."""
+    if not model.config.time_gaps:
+        trace_step(Step(graph).eval(), draft / STEP)
+        return {STEP: check_step(draft / STEP, model)}
+    trace_timed_step(TimedStep(graph).eval(), draft / STEP)
+    trace_request(Request(graph, popularity).eval(), draft / REQUEST)
+    difference = check_timed_step(draft / STEP, draft / REQUEST, model)
+    return {STEP: difference, REQUEST: difference}  # a step has no scores but the request's
 
 
 def _items(catalogue: Catalogue) -> dict[str, list[Any]]:
@@ -76,6 +99,7 @@ def _description(folder: Path, model: Backbone, exported: Exported) -> dict[str,
         "backbone": config.backbone,
         "attention": config.attention,
         "max_length": config.max_length,
+        "reads_time": config.time_gaps,
         "items": model.n_items,
         "pad": PAD,
         "graphs": {name: _ports(folder / name) for name in exported.differences},
@@ -84,11 +108,17 @@ def _description(folder: Path, model: Backbone, exported: Exported) -> dict[str,
         },
     }  # fmt: skip
     if exported.why_no_step is None:
-        state = tensors_of(model.start_closed(1))
-        content["start"] = {name: part.flatten()[0].item() for name, part in state.items()}
+        state = tensors_of(model.start(1) if config.time_gaps else model.start_closed(1))
+        content["start"] = {name: _number(part) for name, part in state.items()}
     else:
         content["why_no_step"] = exported.why_no_step
     return content
+
+
+def _number(part: Tensor) -> float | None:
+    """What a part of the state is filled with at the start; null is NaN, which JSON has not."""
+    number: float = part.flatten()[0].item()
+    return None if math.isnan(number) else number
 
 
 def _ports(path: Path) -> dict[str, Any]:

@@ -32,4 +32,19 @@ def cummax(x: Any, dim: int) -> tuple[Any, Any]:
     return op.Transpose(highest, perm=back), op.Transpose(where, perm=back)
 
 
-TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.aten.cummax.default: cummax}
+def bucketize(x: Any, bounds: Any, out_int32: bool = False, right: bool = False) -> Any:
+    """How many of the bounds, which are in order, are not above each number."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+    assert right
+    assert not out_int32
+    passed = op.GreaterOrEqual(op.Unsqueeze(x, op.Constant(value_ints=[-1])), bounds)
+    counted = op.CastLike(passed, op.Constant(value_int=0))
+    return op.ReduceSum(counted, op.Constant(value_ints=[-1]), keepdims=0)
+
+
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.aten.cummax.default: cummax,
+    torch.ops.aten.bucketize.Tensor: bucketize,
+}

@@ -15,13 +15,16 @@ from torch import Tensor
 
 from linrec import ops
 from linrec.backbones.state import tensors_of
-from linrec.export.graphs import CHUNK, HistoryScorer, Step
+from linrec.export.graphs import CHUNK, HistoryScorer, Request, Step, TimedStep
 from linrec.export.operators import TRANSLATIONS
 from linrec.types import InputError
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 # protobuf holds two gigabytes at most; what is larger gets a file of weights beside it
 LARGEST_FILE = 2**30
+# the sizes that are left open
+BATCH = {0: "batch"}
+BATCH_AND_LENGTH = {0: "batch", 1: "length"}
 
 
 def check_installed() -> None:
@@ -37,16 +40,35 @@ def trace_scorer(scorer: HistoryScorer, path: Path) -> None:
     # any sizes but 0 and 1, which torch takes for constants
     items = torch.ones(2, CHUNK + 3, dtype=torch.int64)
     named = ["scores"] if scorer.top_k is None else ["scores", "top_items", "top_scores"]
-    shapes = {"items": {0: "batch", 1: "length"}}
-    _trace(scorer, (items,), shapes, (["items"], named), path)
+    inputs: dict[str, Tensor] = {"items": items}
+    if scorer.model.config.time_gaps:
+        inputs |= {"times": items.double(), "at": items[:, 0].double()}
+    open_sizes = {"items": BATCH_AND_LENGTH, "times": BATCH_AND_LENGTH, "at": BATCH}
+    shapes = {name: open_sizes[name] for name in inputs}
+    _trace(scorer, tuple(inputs.values()), shapes, (list(inputs), named), path)
 
 
 def trace_step(step: Step, path: Path) -> None:
     state = tensors_of(step.model.start_closed(2))
-    shapes = {"item": {0: "batch"}, "state": [{0: "batch"} for _ in state]}
+    shapes = {"item": BATCH, "state": [BATCH for _ in state]}
     inputs = (torch.ones(2, dtype=torch.int64), list(state.values()))
     named = ["item", *state], ["scores", *(f"next.{name}" for name in state)]
     _trace(step, inputs, shapes, named, path)
+
+
+def trace_timed_step(step: TimedStep, path: Path) -> None:
+    state = tensors_of(step.model.start(2))
+    shapes = {"item": BATCH, "time": BATCH, "state": [BATCH for _ in state]}
+    inputs = (torch.ones(2, dtype=torch.int64), torch.ones(2).double(), list(state.values()))
+    named = ["item", "time", *state], [f"next.{name}" for name in state]
+    _trace(step, inputs, shapes, named, path)
+
+
+def trace_request(request: Request, path: Path) -> None:
+    state = tensors_of(request.model.start(2))
+    shapes = {"at": BATCH, "state": [BATCH for _ in state]}
+    inputs = (torch.ones(2).double(), list(state.values()))
+    _trace(request, inputs, shapes, (["at", *state], ["scores"]), path)
 
 
 def _trace(
