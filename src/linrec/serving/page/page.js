@@ -61,6 +61,19 @@ const titled = (item) => item.title || item.item;
 const signed = (number) => (number < 0 ? "−" : "+") + Math.abs(number).toFixed(2);
 const took = (ms) => `answered in ${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
 const whom = () => (state.mode === "user" ? { user: state.user } : { history: state.made.map((i) => i.item) });
+/** When the recommendations are for; the server takes now if nothing is said. */
+const asOf = () => {
+  const kind = $("at-kind").value;
+  const seconds = Date.parse($("at-time").value) / 1000;
+  if (kind === "unknown") return { at: "unknown" };
+  return kind === "time" && Number.isFinite(seconds) ? { at: seconds } : {};
+};
+/** Times are seconds since 1970; what no calendar has stays a number. */
+const dated = (seconds) => {
+  const date = new Date(seconds * 1000);
+  if (Number.isNaN(date.getTime())) return String(seconds);
+  return date.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+};
 const nobody = () => state.mode === "user" && state.user === null;
 
 // ---- errors and the token
@@ -237,7 +250,7 @@ async function refresh() {
   try {
     const [before, next] = await Promise.all([
       past(),
-      ask("POST", "v1/recommendations", { ...whom(), k: ASKED }),
+      ask("POST", "v1/recommendations", { ...whom(), ...asOf(), k: ASKED }),
     ]);
     if (turn !== state.turn) return; // a newer request was made
     drawHistory(before);
@@ -259,7 +272,7 @@ async function explain() {
     drawStrip([], "Nothing is known yet, so these are the items most people had.");
     return;
   }
-  const { content, ms } = await ask("POST", "v1/explanations", { ...whom(), item: item.item });
+  const { content, ms } = await ask("POST", "v1/explanations", { ...whom(), ...asOf(), item: item.item });
   if (turn !== state.turn || item.item !== state.chosen) return;
   $("why-latency").textContent = took(ms);
   drawStrip(content.events, "");
@@ -278,6 +291,7 @@ function drawHistory({ history, events }) {
   state.past = history.slice(-SHOWN);
   const rows = state.past.map((event, place) => {
     const row = make("li", {}, make("span", { className: "name" }, titled(event)), make("span", { className: "effect" }));
+    if (event.time !== undefined) row.append(make("time", { className: "when" }, dated(event.time)));
     if (state.mode === "history") {
       const remove = make("button", { type: "button", className: "quiet", label: `Remove ${titled(event)}` }, "✕");
       remove.addEventListener("click", () => {
@@ -463,6 +477,12 @@ $("clear").addEventListener("click", () => {
   $("item-search").focus();
 });
 $("retry").addEventListener("click", refresh);
+$("at-kind").addEventListener("change", () => {
+  $("at-time").hidden = $("at-kind").value !== "time";
+  if ($("at-time").hidden || $("at-time").value) refresh();
+  else $("at-time").focus();
+});
+$("at-time").addEventListener("change", refresh);
 $("token-button").addEventListener("click", () => ($("token-form").hidden ? openToken() : closeToken()));
 $("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -486,6 +506,7 @@ combobox("item", findItems, (option, input) => {
 ask("GET", "healthz").then(({ content }) => {
   const about = content.model;
   if (!about) return;
+  $("as-of").hidden = !about.reads_time;
   const cost = about.streaming ? "each event costs the same, however long the history" : "each event re-reads the history";
   $("model").textContent = `${about.run} · ${about.items.toLocaleString("en")} items · ${cost}`;
 }).catch(() => {});
