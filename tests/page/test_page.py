@@ -212,3 +212,29 @@ def test_a_server_that_is_gone_is_said_to_be(browser: Browser, run: Path) -> Non
     page.locator("#next .add").first.click()
     expect_text(page.locator("#error-text"), re.compile("does not answer"))
     page.close()
+
+
+def test_a_model_that_reads_time_says_as_of_when(
+    browser: Browser, tmp_path: Path, run: Path
+) -> None:
+    from linrec.data.dataset.store import SequenceStore
+    from linrec.serving import NewEvent
+    from tests.serving.cases import make_run
+
+    timed = make_run(tmp_path / "run", SequenceStore.open(run.with_name("data")), time_gaps=True)
+    with serving(timed) as (address, engine):
+        films = [item for item, _ in engine.model.search("", 5)]
+        engine.append("anna", [NewEvent(item, 1.7e9 + n) for n, item in enumerate(films)])
+        page = browser.new_page(timezone_id="UTC")
+        page.goto(f"{address}/#user=anna")
+        page.locator("#history .when").first.wait_for(timeout=SOON)
+        assert page.locator("#history .when").first.inner_text() == "14 Nov 2023, 22:13:24"
+        with page.expect_request("**/v1/recommendations") as sent:
+            page.select_option("#at-kind", "unknown")
+        assert sent.value.post_data_json["at"] == "unknown"
+        page.select_option("#at-kind", "time")
+        with page.expect_request("**/v1/recommendations") as sent:
+            page.fill("#at-time", "2023-11-15T22:13:20")
+            page.locator("#at-time").blur()
+        assert sent.value.post_data_json["at"] == 1.7e9 + 86_400
+        page.close()
