@@ -20,7 +20,7 @@ def test_the_matrix_is_what_attention_does(mechanism: str, causal: bool) -> None
     attention = MultiHeadAttention(mechanism, 8, 2, causal=causal)
     x, keep = torch.randn(2, 5, 8), torch.arange(5) < torch.tensor([[5], [2]])
     value = attention._split(x)[2]
-    out = attention._merged(attention.matrix(x, keep) @ value)
+    out = attention._output(attention.matrix(x, keep) @ value)
     torch.testing.assert_close(out[keep], attention(x, keep)[keep])
 
 
