@@ -40,7 +40,7 @@ def test_a_batch_is_its_rows_in_any_order(backbone: str, objective: str, attenti
     encoder = model(backbone, attention, objective=objective)
     rows = [history(length) for length in LENGTHS]
     together = encoder.encode(sequences(*rows))
-    assert together.shape == (4, SMALL.width)
+    assert together.shape == (4, SMALL["width"])
     assert not torch.allclose(together[0], together[1])
     close(torch.cat([encoder.encode(sequences(row)) for row in rows]), together)
     close(encoder.encode(sequences(*rows[::-1])), together.flip(0))
