@@ -91,6 +91,13 @@ class Sequences:
         rows[inside] = self.times[index[inside]]
         return rows
 
+    def flat_times(self) -> NDArray[np.float64] | None:
+        """The times of all rows end to end."""
+        if self.times is None:
+            return None
+        rows = (self.times[start:end] for start, end in zip(self.starts, self.ends, strict=True))
+        return np.concatenate([np.empty(0), *rows])
+
     def _places(self) -> tuple[IntArray, NDArray[np.bool_]]:
         """Where in the flat array each padded position is, and whether it is inside its row."""
         positions = np.arange(max(int(self.lengths.max(initial=0)), 1))

@@ -29,6 +29,10 @@ class Holdout:
     def __len__(self) -> int:
         return len(self.users)
 
+    def at_unknown_times(self) -> Holdout:
+        """The same for a model that is not given the time of the request."""
+        return replace(self, histories=replace(self.histories, until=None))
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
