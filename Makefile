@@ -57,10 +57,11 @@ sanitize: $(READY) ## the kernel tests with AddressSanitizer and UBSan, on kerne
 	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/sanitize -G Ninja -DLINREC_SANITIZE=ON \
 	  -DLINREC_REQUIRE_KERNELS=ON -DPython_EXECUTABLE="$(abspath $(PYTHON))"
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/sanitize
-	LD_PRELOAD="$$(c++ -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=tests/ops/sanitizer \
 	  LINREC_SANITIZED="$(abspath build/sanitize)" OMP_NUM_THREADS=1 \
-	  $(PYTHON) -m pytest tests/ops/test_kernels.py tests/ops/test_rows.py $(PYTEST_ARGS)
+	  $(PYTHON) -m pytest tests/ops/test_kernels.py tests/ops/test_rows.py --capture=sys $(PYTEST_ARGS)
 
 bench: $(READY) ## speed and memory, as JSON with commit and machine (BENCH_ARGS are passed on)
 	$(PYTHON) -m benchmarks.run $(BENCH_ARGS)

@@ -58,4 +58,4 @@ def test_its_matrix_is_never_negative() -> None:
 
 def test_a_model_learns_with_it() -> None:
     trained = Recommender(**SMALL | {"attention": NAME}).fit(cycle())
-    assert trained.evaluate(floors=False)["ndcg@10"] > 0.9
+    assert trained.evaluate(baselines=False)["ndcg@10"] > 0.9
