@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
@@ -32,6 +33,7 @@ from linrec.scoring import top_k
 from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
 from linrec.training.loop import Trained, Trainer
 from linrec.training.plan import Plan, named
+from linrec.training.precision import with_precision
 from linrec.types import COLD_START, PAD, InputError, Recommendations, argument
 
 Part = TypeVar("Part")
@@ -88,6 +90,8 @@ class Recommender:
         plan = Plan.of(self._requested, store, listeners.on_message if callbacks else warnings.warn)
         torch.manual_seed(plan.config.training.seed)
         model = build(plan.config.model, plan.features)
+        config = with_precision(plan.config, model, split, folder if resume else None)
+        plan = replace(plan, config=config)
         trainer = Trainer(model, store, split, plan.config, listeners)
         # only now: nothing is written or replaced before everything that was requested is possible
         run = None if folder is None else plan.open(folder, resume=resume, overwrite=overwrite)
