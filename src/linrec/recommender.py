@@ -22,6 +22,7 @@ from linrec.data.preparing.prepare import prepare
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
 from linrec.evaluation.ranks import ProgressCallback, Scorer, batches
+from linrec.evaluation.report import LEARNED_NOTHING
 from linrec.evaluation.scorer import model_scorer
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
@@ -128,7 +129,9 @@ class Recommender:
                 f"{named(store)} is not the dataset of this run ({self._data_path()}): it may "
                 "hold out events that the model was trained on; evaluate it on its own dataset"
             )
-        chosen = EvaluationOptions(reads=self.config.model.max_length, **options)
+        chosen = EvaluationOptions(
+            reads=self.config.model.max_length, seen_aware=self.config.loss.seen_aware, **options
+        )
         split = leave_one_out(store.sequences())
         return evaluate_scorer(model_scorer(model), store, split, chosen)
 
@@ -165,7 +168,10 @@ class Recommender:
             if progress is not None:
                 progress(done, len(histories))
         table = pl.concat(tables).sort("row", "rank").drop("row")
-        return Recommendations(table, _notes(histories))
+        notes = _notes(histories)
+        if self.config.loss.seen_aware and not hide_seen:
+            notes = (*notes, f"seen items are recommended too, and {LEARNED_NOTHING}")
+        return Recommendations(table, notes)
 
     def _histories(self, who: Who, data: Data | None) -> Histories:
         ids = self.catalogue.ids
