@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format sanitize envs services bench bench-peers reproduce clean
+.PHONY: help demo test quick docs check format sanitize envs services bench bench-peers reproduce clean
 
 # a user's site-packages or PYTHONPATH must not leak into .venv
 export PYTHONNOUSERSITE := 1
@@ -25,10 +25,17 @@ help: ## list the targets
 demo: $(READY) ## data, training, evaluation and a report, in about two minutes
 	@$(BIN)/linrec demo
 
-# one thread a worker: the workers already share the cores
-test: check envs services ## all checks and all tests, with coverage (PYTEST_ARGS="-k name" narrows)
+# one thread per worker: the workers already share the cores
+test: check docs envs services ## all checks and all tests, with coverage (PYTEST_ARGS="-k name" narrows)
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal \
 	  --cov=linrec --cov-report=term $(PYTEST_ARGS)
+
+quick: $(READY) ## the tests that need no service, no other package and no long training, in two minutes
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal \
+	  -m "not slow and not service and not peer" $(PYTEST_ARGS)
+
+docs: $(READY) ## the documentation as a site in site/; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet --clean
 
 check: $(READY) ## formatting, lint, types and the import contract
 	$(BIN)/ruff format --check .
@@ -74,11 +81,11 @@ reproduce: $(READY) ## the paper's tables and figures (REPRODUCE_ARGS="all --dat
 
 clean: ## remove caches, builds and the demo's output (.venv and .envs stay)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* \
-	  build dist linrec-demo
+	  build dist site linrec-demo
 	find src tests benchmarks experiments -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp goes first and comes back last. Without a stamp, what is in .venv was interrupted and is
-# made anew; with an old stamp it is only brought up to date.
+# built again; with an old stamp it is only brought up to date.
 $(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/linrec/ops/native/*)
 	@if [ -e $@ ] && $(PYTHON) -c ""; then \
 	  echo "updating .venv (packaging, pins or C++ sources changed)"; rm -f $@; \

@@ -29,37 +29,37 @@ KINDS = {"with": {}, "without": {"LINREC_KERNELS": "off"}}
 
 
 def main() -> None:
-    asked = _arguments()
+    args = _arguments()
     if ops.kernels().startswith("off"):
         raise SystemExit(f"the kernels are {ops.kernels()}")
     curves = {}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        _linrec("prepare", asked.events, "--out", data, "--min-item-events", 5)
+        _linrec("prepare", args.events, "--out", data, "--min-item-events", 5)
         for kind, variables in KINDS.items():
             run = Path(folder) / kind
             _linrec(
-                "train", data, "--out", run, "--recipe", asked.recipe, "--attention",
-                "linrec-decay", "--epochs", asked.epochs,
-                OMP_NUM_THREADS=str(asked.threads), **variables,
+                "train", data, "--out", run, "--recipe", args.recipe, "--attention",
+                "linrec-decay", "--epochs", args.epochs,
+                OMP_NUM_THREADS=str(args.threads), **variables,
             )  # fmt: skip
             curves[kind] = Run.progress_of(run).history
             print(kind, curves[kind])
     outcome = {
         "command": "python -m benchmarks.curves " + " ".join(sys.argv[1:]),
         **environment(),
-        "threads": asked.threads,
+        "threads": args.threads,
         "kernels": ops.kernels(),
         "curves": curves,
     }
-    write_json(asked.out, outcome)
-    print(f"wrote {asked.out}")
-    if asked.out == OUT:
+    write_json(args.out, outcome)
+    print(f"wrote {args.out}")
+    if args.out == OUT:
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
 
 
 def rendered(page: str) -> str:
-    """docs/performance.md with the table between its markers made anew."""
+    """docs/performance.md with the table between its markers replaced."""
     return between(page, "curves", table(json.loads(OUT.read_text("utf-8"))))
 
 

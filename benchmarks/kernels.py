@@ -43,17 +43,17 @@ ROWS = {"forward": 4, "both": 11}
 
 
 def main() -> None:
-    asked = _arguments()
-    torch.set_num_threads(asked.threads)
+    args = _arguments()
+    torch.set_num_threads(args.threads)
     if ops.kernels().startswith("off"):
         raise SystemExit(f"the kernels are {ops.kernels()}")
-    copied, multiplied = limits(asked.repeats)
+    copied, multiplied = limits(args.repeats)
     rows = []
-    for width in asked.widths:
-        for length in asked.lengths:
+    for width in args.widths:
+        for length in args.lengths:
             for what in ROWS:
-                best = in_turns(jobs(what, length, width, asked.events), asked.repeats)
-                rows.append(row(what, length, width, asked.events, best, copied, multiplied))
+                best = in_turns(jobs(what, length, width, args.events), args.repeats)
+                rows.append(row(what, length, width, args.events, best, copied, multiplied))
                 print(sentence(rows[-1]))
     outcome = {
         "command": "python -m benchmarks.kernels " + " ".join(sys.argv[1:]),
@@ -64,9 +64,9 @@ def main() -> None:
         "slopes": slopes(rows),
         "rows": rows,
     }
-    write_json(asked.out, outcome)
-    print(f"wrote {asked.out}")
-    if asked.out == OUT:
+    write_json(args.out, outcome)
+    print(f"wrote {args.out}")
+    if args.out == OUT:
         plot(rows)
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
         speed.write()
@@ -122,7 +122,7 @@ def row(
 ) -> dict[str, Any]:
     positions = max(1, events // length) * length * HEADS
     seconds = best["kernel"]
-    # a state is updated and asked once forwards, and three of them backwards
+    # a state is updated and args once forwards, and three of them backwards
     operations = positions * width**2 * 4 * (1 if what == "forward" else 4)
     return {
         "what": what,
@@ -152,7 +152,7 @@ def slopes(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def rendered(page: str) -> str:
-    """docs/performance.md with the table between its markers made anew."""
+    """docs/performance.md with the table between its markers replaced."""
     return between(page, "kernels", table(json.loads(OUT.read_text("utf-8"))))
 
 

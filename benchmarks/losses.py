@@ -54,19 +54,21 @@ class Plain(Loss):
 def main() -> None:
     parser = arguments(__doc__, OUT)
     parser.add_argument("--items", type=int, nargs="+", default=[ITEMS, 200_000, 1_000_000])
-    parser.add_argument("--memory-of", choices=WAYS, help="this one alone; used by the benchmark")
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
-    if asked.memory_of:
-        print(json.dumps({"mib": memory(asked.memory_of, asked.items[0], asked.targets)}))
+    parser.add_argument(
+        "--memory-of", choices=WAYS, help="measure only this one (used by the benchmark itself)"
+    )
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.memory_of:
+        print(json.dumps({"mib": memory(args.memory_of, args.items[0], args.targets)}))
         return
     rows = []
-    for n_items in asked.items:
-        found = compared(n_items, asked.targets, asked.repeats, asked.threads)
+    for n_items in args.items:
+        found = compared(n_items, args.targets, args.repeats, args.threads)
         print(*found, sep="\n")
         rows += found
-    write(asked.out, {"threads": asked.threads, "targets": asked.targets, "rows": rows})
-    if asked.out == OUT:
+    write(args.out, {"threads": args.threads, "targets": args.targets, "rows": rows})
+    if args.out == OUT:
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
 
 
@@ -115,7 +117,7 @@ def memory(way: str, n_items: int, targets: int) -> float:
 
 
 def rendered(page: str) -> str:
-    """docs/performance.md with the table between its markers made anew."""
+    """docs/performance.md with the table between its markers replaced."""
     return between(page, "losses", table(json.loads(OUT.read_text("utf-8"))))
 
 
@@ -126,7 +128,7 @@ def table(outcome: dict[str, Any]) -> str:
         f"{row['mib']:,.0f} MiB |"
         for row in outcome["rows"]
     ]
-    lines += ["", f"{outcome['targets']:,} targets a step; {where(outcome)}"]
+    lines += ["", f"{outcome['targets']:,} targets per step; {where(outcome)}"]
     return "\n".join(lines) + "\n"
 
 

@@ -69,7 +69,7 @@ def seconds_of(job: Callable[[], None]) -> float:
 
 
 def alone(module: str, **arguments: Any) -> dict[str, Any]:
-    """Run a module in a process of its own, because a peak of memory never falls; read its JSON."""
+    """Run a module in its own process, because a peak of memory never falls; read its JSON."""
     given = [f"--{name.replace('_', '-')}={value}" for name, value in arguments.items()]
     done = subprocess.run(
         [sys.executable, "-m", module, *given],
@@ -95,7 +95,7 @@ def arguments(description: str | None, out: Path) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--targets", type=int, default=TARGETS, help="of a step")
+    parser.add_argument("--targets", type=int, default=TARGETS, help="targets per step")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=out)

@@ -1,7 +1,7 @@
-"""The time of a training step by the part of the model it is spent for, on the way back too.
+"""The time of a training step by the part of the model, in the forward and the backward pass.
 
-Modules mark their own stretch of the way forward. Every step of the way back carries the number of
-the operation forward that it belongs to, and so finds the same part.
+Modules mark their operations of the forward pass. Every operation of the backward pass carries the
+sequence number of the forward operation it belongs to, which identifies its part.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from linrec.data.dataset.batches import TrainingBatches
 from linrec.layers import Dropout, FeedForward, MultiHeadAttention
-from linrec.training.step import Step
+from linrec.losses import LOSSES
 
 MARK, BACK = "part: ", "autograd::engine::evaluate_function: "
 REST = "sums, indexing, the rest"
@@ -33,59 +33,57 @@ PARTS: dict[type[nn.Module], str] = {
 
 @contextlib.contextmanager
 def marked() -> Iterator[None]:
-    """While entered, parts write their names into the profile."""
-    usual = nn.Module.__call__
+    """Within this context the parts write their names into the profile."""
+    call = nn.Module.__call__
 
-    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def marked_module(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         part = PARTS.get(type(self))
         if part is None:
-            return usual(self, *args, **kwargs)
+            return call(self, *args, **kwargs)
         with record_function(MARK + part):
-            return usual(self, *args, **kwargs)
+            return call(self, *args, **kwargs)
 
-    loss = Step._loss
-
-    def marked_loss(self: Step, *args: Any) -> Any:
-        with record_function(MARK + "loss"):
-            return loss(self, *args)
-
-    batch = TrainingBatches.__getitem__
-
-    def marked_batch(self: TrainingBatches, index: int) -> Any:
-        with record_function(MARK + "batch assembly"):
-            return batch(self, index)
-
-    with (
-        patch.object(nn.Module, "__call__", call),
-        patch.object(Step, "_loss", marked_loss),
-        patch.object(TrainingBatches, "__getitem__", marked_batch),
-    ):
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(patch.object(nn.Module, "__call__", marked_module))
+        _mark(patches, TrainingBatches, "__getitem__", "batch assembly")
+        for loss in LOSSES.values():
+            _mark(patches, loss, "__call__", "loss")
         yield
+
+
+def _mark(patches: contextlib.ExitStack, owner: type, name: str, part: str) -> None:
+    function = getattr(owner, name)
+
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        with record_function(MARK + part):
+            return function(*args, **kwargs)
+
+    patches.enter_context(patch.object(owner, name, recorded))
 
 
 def shares(job: Callable[[], None], repeats: int) -> list[tuple[str, float]]:
     """Each part and its share of the time, the largest first."""
     job()
-    with marked(), profile(activities=[ProfilerActivity.CPU]) as seen:
+    with marked(), profile(activities=[ProfilerActivity.CPU]) as profiled:
         for _ in range(repeats):
             job()
-    spent = by_part(seen.events())
-    total = sum(spent.values())
-    return sorted(((part, time / total) for part, time in spent.items()), key=lambda one: -one[1])
+    seconds = by_part(profiled.events())
+    total = sum(seconds.values())
+    return sorted(((part, time / total) for part, time in seconds.items()), key=lambda one: -one[1])
 
 
 def by_part(events: Any) -> dict[str, float]:
-    part_of: dict[int, str] = {}  # by the number that links an operation with its way back
-    spent: dict[str, float] = defaultdict(float)
+    part_of: dict[int, str] = {}  # by the sequence number that links the two passes
+    seconds: dict[str, float] = defaultdict(float)
     for event in sorted(events, key=lambda one: one.time_range.start):
         part = _part(event)
         if event.name.startswith(MARK):
             continue
-        if event.sequence_nr >= 0 and not _on_the_way_back(event):
-            # the last operation with a number is the one that was given it
+        if event.sequence_nr >= 0 and not _is_backward(event):
+            # several operations may carry a number; it belongs to the last of them
             part_of[event.sequence_nr] = part
-        spent[_back(event, part_of) or part] += event.self_cpu_time_total
-    return spent
+        seconds[_backward_part(event, part_of) or part] += event.self_cpu_time_total
+    return seconds
 
 
 def _part(event: Any) -> str:
@@ -100,7 +98,7 @@ def _part(event: Any) -> str:
     return REST
 
 
-def _back(event: Any, part_of: dict[int, str]) -> str | None:
+def _backward_part(event: Any, part_of: dict[int, str]) -> str | None:
     for above in (event, *_above(event)):
         if above.name.startswith(BACK):
             if "AccumulateGrad" in above.name:
@@ -109,7 +107,7 @@ def _back(event: Any, part_of: dict[int, str]) -> str | None:
     return None
 
 
-def _on_the_way_back(event: Any) -> bool:
+def _is_backward(event: Any) -> bool:
     return any(above.name.startswith(BACK) for above in (event, *_above(event)))
 
 

@@ -1,11 +1,11 @@
-"""How many events a second `linrec prepare` takes in, and the memory it needs for them.
+"""How many events per second `linrec prepare` takes in, and the memory it needs for them.
 
     python -m benchmarks.prepare --events 100_000_000    # 100 M events
     python -m benchmarks.prepare --text-ids              # 10 M events, ids as strings
 
 The log is drawn by a seed: Parquet in several row groups, items by Zipf's law, lognormal users,
-and times in no order at all, which no real log is so unkind to have. `prepare` runs in a process of
-its own, whose peak is taken. Writes results/benchmarks/prepare.json, where a run replaces the row
+and times in random order, the worst case for sorting. `prepare` runs in its own process, whose
+peak memory is measured. Writes results/benchmarks/prepare.json, where a run replaces the row
 of the same size, and the table of docs/performance.md.
 """
 
@@ -51,17 +51,17 @@ print(json.dumps({
 
 
 def main() -> None:
-    asked = _arguments()
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+    args = _arguments()
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         log = Path(folder) / "events.parquet"
         began = time.perf_counter()
-        generate(log, asked)
-        print(f"drew {asked.events:,} events in {time.perf_counter() - began:.0f} s", flush=True)
-        row = measured(log, Path(folder) / "data") | {"text_ids": asked.text_ids}
+        generate(log, args)
+        print(f"drew {args.events:,} events in {time.perf_counter() - began:.0f} s", flush=True)
+        row = measured(log, Path(folder) / "data") | {"text_ids": args.text_ids}
     print(sentence(row))
     same = ("events", "text_ids")
-    with_row(asked.out, "python -m benchmarks.prepare", row | environment(), same)
-    if asked.out == OUT:
+    with_row(args.out, "python -m benchmarks.prepare", row | environment(), same)
+    if args.out == OUT:
         page.write()
 
 
@@ -90,23 +90,23 @@ def sentence(row: dict[str, Any]) -> str:
     return (
         f"{row['events']:,} events of {row['users']:,} users and {row['items']:,} items:"
         f" {row['seconds']} s, {row['events_a_second']:,} events/s, peak {row['peak_mb']:,} MB"
-        f" ({row['peak_bytes_an_event']} bytes an event)"
+        f" ({row['peak_bytes_an_event']} bytes per event)"
     )
 
 
-def generate(path: Path, asked: argparse.Namespace) -> None:
-    """Write the log a chunk at a time, so that drawing it needs no more memory than reading it."""
-    rng = np.random.default_rng(asked.seed)
-    users = _ends(rng.lognormal(0.0, 1.0, asked.users))
-    items = _ends(1.0 / np.arange(1, asked.items + 1))
-    kinds = pa.string() if asked.text_ids else pa.uint32()
+def generate(path: Path, args: argparse.Namespace) -> None:
+    """Write the log chunk by chunk, so that drawing it needs no more memory than reading it."""
+    rng = np.random.default_rng(args.seed)
+    users = _ends(rng.lognormal(0.0, 1.0, args.users))
+    items = _ends(1.0 / np.arange(1, args.items + 1))
+    kinds = pa.string() if args.text_ids else pa.uint32()
     schema = pa.schema([("user", kinds), ("item", kinds), ("timestamp", pa.int64())])
     with pq.ParquetWriter(path, schema) as writer:
-        for start in range(0, asked.events, CHUNK):
-            count = min(CHUNK, asked.events - start)
+        for start in range(0, args.events, CHUNK):
+            count = min(CHUNK, args.events - start)
             columns = {
-                "user": _ids(_drawn(users, count, rng), "user", asked.text_ids),
-                "item": _ids(_drawn(items, count, rng), "item", asked.text_ids),
+                "user": _ids(_drawn(users, count, rng), "user", args.text_ids),
+                "item": _ids(_drawn(items, count, rng), "item", args.text_ids),
                 "timestamp": pa.array(FIRST + rng.integers(0, SPAN, count)),
             }
             writer.write_table(pa.table(columns, schema=schema), row_group_size=1_000_000)
@@ -136,9 +136,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--users", type=int, default=1_000_000)
     parser.add_argument("--items", type=int, default=1_000_000)
-    parser.add_argument("--text-ids", action="store_true", help="strings in place of integers")
+    parser.add_argument(
+        "--text-ids", action="store_true", help="ids as strings instead of integers"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="where to put the log; else the usual place")
+    parser.add_argument(
+        "--folder", type=Path, help="folder of the generated log (the system's temporary folder)"
+    )
     parser.add_argument("--out", type=Path, default=OUT)
     return parser.parse_args()
 

@@ -30,12 +30,12 @@ ITEMS = 3_416  # the catalogue of ML-1M
 
 
 def main() -> None:
-    asked = _arguments()
-    torch.set_num_threads(asked.threads)
+    args = _arguments()
+    torch.set_num_threads(args.threads)
     rows = []
-    for length in asked.lengths:
+    for length in args.lengths:
         for what, jobs in (("attention", attention(length)), ("training step", steps(length))):
-            best = in_turns(jobs, asked.repeats)
+            best = in_turns(jobs, args.repeats)
             rows += [
                 {
                     "what": what,
@@ -52,8 +52,8 @@ def main() -> None:
                     f"  {row['times_softmax']:>6.2f} x as fast as softmax"
                 )
     outcome = {"command": "make bench", **environment(), "rows": rows}
-    write_json(asked.out, outcome)
-    print(f"wrote {asked.out}")
+    write_json(args.out, outcome)
+    print(f"wrote {args.out}")
 
 
 def attention(length: int) -> dict[str, Callable[[], None]]:

@@ -46,23 +46,23 @@ WAYS = {"state": {}, "re-encode": {"objective": "last-position"}}
 
 
 def main() -> None:
-    asked = _arguments()
+    args = _arguments()
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         outcome: dict[str, Any] = {
             "command": "python -m benchmarks.serving " + " ".join(sys.argv[1:]),
             **environment(),
-            "items": asked.items,
-            "threads": asked.threads,
-            "load": load(base, asked),
-            "history": history(base, asked),
-            "ann": ann(base, asked),
+            "items": args.items,
+            "threads": args.threads,
+            "load": load(base, args),
+            "history": history(base, args),
+            "ann": ann(base, args),
         }
-    write_json(asked.out, outcome)
-    plot(outcome["history"], asked.out.with_suffix(".png"))
-    print(f"wrote {asked.out}")
+    write_json(args.out, outcome)
+    plot(outcome["history"], args.out.with_suffix(".png"))
+    print(f"wrote {args.out}")
     print(tables(outcome))
-    if asked.out == OUT:
+    if args.out == OUT:
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
 
 
@@ -106,25 +106,25 @@ def event(user: str, item: str) -> tuple[str, dict[str, Any]]:
     return "/v1/events", {"user": user, "events": [{"item": item, "id": "{n}"}]}
 
 
-def wish(user: str) -> tuple[str, dict[str, Any]]:
+def recommend_request(user: str) -> tuple[str, dict[str, Any]]:
     return "/v1/recommendations", {"user": user, "k": 10}
 
 
-def load(base: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
+def load(base: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Many users with a hundred events each."""
-    run, place = make_run(base / "load", catalogue(asked.items), **SIZE), str(base / "load.sqlite")
-    fill(run, place, {f"user-{n}": 100 for n in range(asked.users)}, asked)
-    names = [f"user-{n}" for n in range(asked.users)]
+    run, place = make_run(base / "load", catalogue(args.items), **SIZE), str(base / "load.sqlite")
+    fill(run, place, {f"user-{n}": 100 for n in range(args.users)}, args)
+    names = [f"user-{n}" for n in range(args.users)]
     kinds = {
-        "events": [event(name, f"item-{at % asked.items}") for at, name in enumerate(names)],
-        "recommendations": [wish(name) for name in names],
+        "events": [event(name, f"item-{at % args.items}") for at, name in enumerate(names)],
+        "recommendations": [recommend_request(name) for name in names],
     }
     rows = []
-    with served(run, place, asked.threads) as port:
-        for connections in asked.connections:
+    with served(run, place, args.threads) as port:
+        for connections in args.connections:
             for kind, requests in kinds.items():
                 plan = {
-                    "port": port, "connections": connections, "seconds": asked.seconds,
+                    "port": port, "connections": connections, "seconds": args.seconds,
                     "most": 10**9, "requests": requests, "first": len(rows) * 10**8,
                 }  # fmt: skip
                 found = generated(plan)
@@ -134,10 +134,10 @@ def load(base: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def fill(run: Path, place: str, users: dict[str, int], asked: argparse.Namespace) -> None:
+def fill(run: Path, place: str, users: dict[str, int], args: argparse.Namespace) -> None:
     """Users with so many events, and their states up to date."""
     store, rng = open_store(place), np.random.default_rng(0)
-    most = min(SOME_ITEMS, asked.items // 2)
+    most = min(SOME_ITEMS, args.items // 2)
     for user, count in users.items():
         items = rng.integers(0, most, count).tolist()
         events = [Event(f"item-{item}", float(at)) for at, item in enumerate(items)]
@@ -148,21 +148,21 @@ def fill(run: Path, place: str, users: dict[str, int], asked: argparse.Namespace
     engine.close()
 
 
-def history(base: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
+def history(base: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for way, settings in WAYS.items():
-        run = make_run(base / way, catalogue(asked.items), **SIZE, **settings)
+        run = make_run(base / way, catalogue(args.items), **SIZE, **settings)
         place = str(base / f"{way}.sqlite")
-        fill(run, place, {f"long-{length}": length for length in asked.lengths}, asked)
+        fill(run, place, {f"long-{length}": length for length in args.lengths}, args)
         requests = [
-            make for length in asked.lengths
-            for make in (event(f"long-{length}", "item-1"), wish(f"long-{length}"))
+            make for length in args.lengths
+            for make in (event(f"long-{length}", "item-1"), recommend_request(f"long-{length}"))
         ]  # fmt: skip
-        with served(run, place, asked.threads) as port:
-            plan = {"port": port, "connections": 1, "seconds": asked.history_seconds,
-                    "most": asked.repeats * len(requests), "requests": requests}  # fmt: skip
+        with served(run, place, args.threads) as port:
+            plan = {"port": port, "connections": 1, "seconds": args.history_seconds,
+                    "most": args.repeats * len(requests), "requests": requests}  # fmt: skip
             each = generated(plan)["each"]
-        for at, length in enumerate(asked.lengths):
+        for at, length in enumerate(args.lengths):
             for kind, found in zip(("events", "recommendations"), each[2 * at :], strict=False):
                 rows.append({"way": way, "kind": kind, "length": length} | found)
                 print(rows[-1])
@@ -172,12 +172,12 @@ def history(base: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
 # -------------------------------------------------------------------------------------- approximate
 
 
-def ann(base: Path, asked: argparse.Namespace) -> dict[str, Any]:
+def ann(base: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Recall of the ten best against exact lists, and what a list costs either way."""
-    run = asked.ann_run or make_run(base / "ann", catalogue(asked.ann_items), **SIZE)
+    run = args.ann_run or make_run(base / "ann", catalogue(args.ann_items), **SIZE)
     rng = np.random.default_rng(0)
     items = ServedModel(run).ids
-    histories = [list(rng.choice(items, 50)) for _ in range(asked.ann_users)]
+    histories = [list(rng.choice(items, 50)) for _ in range(args.ann_users)]
     lists, times = [], []
     for settings in (EngineSettings(), EngineSettings(ann_from=1)):
         engine = Engine(run, open_store("memory"), settings)
@@ -194,7 +194,7 @@ def ann(base: Path, asked: argparse.Namespace) -> dict[str, Any]:
     hits = sum(len(exact & near) for exact, near in zip(*lists, strict=True))
     return {
         "items": len(items),
-        "vectors": "drawn" if asked.ann_run is None else asked.ann_run.name,
+        "vectors": "drawn" if args.ann_run is None else args.ann_run.name,
         "recall_at_10": round(hits / sum(len(exact) for exact in lists[0]), 4),
         "exact_ms": round(times[0], 3),
         "ann_ms": round(times[1], 3),
@@ -205,7 +205,7 @@ def ann(base: Path, asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def rendered(page: str) -> str:
-    """docs/serving.md with the figures between its markers made anew."""
+    """docs/serving.md with the figures between its markers replaced."""
     before, rest = page.split(BEGIN)
     return before + BEGIN + tables(json.loads(OUT.read_text("utf-8"))) + END + rest.split(END)[1]
 
@@ -233,14 +233,14 @@ def tables(outcome: dict[str, Any]) -> str:
 
 def growth(rows: list[dict[str, Any]]) -> str:
     """p99 at the longest history against the shortest."""
-    told = []
+    texts = []
     for way in WAYS:
         for kind in ("events", "recommendations"):
             some = [row for row in rows if (row["way"], row["kind"]) == (way, kind)]
             ratio = some[-1]["p99_ms"] / some[0]["p99_ms"]
-            told.append(f"{way}, {kind}: {ratio:.2f} x")
+            texts.append(f"{way}, {kind}: {ratio:.2f} x")
     first, last = rows[0]["length"], max(row["length"] for row in rows)
-    return f"p99 at {last:,} events against {first:,}: {'; '.join(told)}."
+    return f"p99 at {last:,} events against {first:,}: {'; '.join(texts)}."
 
 
 def sentence(found: dict[str, Any]) -> str:

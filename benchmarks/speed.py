@@ -15,13 +15,17 @@ ROWS = {
     "replay": "RePlay",
     "recbole": "RecBole",
     "recbole-linrec": "RecBole + the authors' LinRec layer",
-    OURS: f"linrec, `{OURS}`",
+    OURS: f"linrec (`{OURS}`)",
 }
+ONE_TARGET_PER_ROW = (
+    "RecBole's factor is so large because it trains one target per row, each prefix of a history "
+    "being a row of its own, where the others train every position of a row."
+)
 WIDTH, LENGTHS = 16, (200, 1_000, 4_000)
 
 
 def rendered(readme: str) -> str:
-    """README.md with what stands between the markers `speed` made anew."""
+    """README.md with what stands between its markers `speed` rendered again."""
     return between(readme, "speed", figures())
 
 
@@ -30,29 +34,34 @@ def write() -> None:
 
 
 def figures() -> str:
-    told, missing = [], []
+    texts, missing = [], []
     for name, (make, command) in PARTS.items():
         place = OUT_FOLDER / f"{name}.json"
         text = make(json.loads(place.read_text("utf-8"))) if place.is_file() else ""
-        told += [text] if text else []
+        texts += [text] if text else []
         missing += [] if text else [f"`{command}`"]
     if missing:
-        told.append(f"Not measured yet: {', '.join(missing)}.")
-    return "\n\n".join(told) + "\n"
+        texts.append(f"Not measured yet: {', '.join(missing)}.")
+    return "\n\n".join(texts) + "\n"
 
 
 def peers(outcome: dict[str, Any]) -> str:
-    """Seconds a million training targets, each as a multiple of ours."""
+    """Seconds per million training targets, each as a multiple of ours, with the reason."""
     key, found = "seconds_a_million", {row["name"]: row for row in outcome["rows"]}
-    lines = [
-        f"| {title} | {short(found[name][key])} | {times(found[name][f'{key}_ratio'])} |"
-        for name, title in ROWS.items()
-        if f"{key}_ratio" in found.get(name, {})
-    ]
-    if not lines:
+    known = {name: row for name in ROWS if f"{key}_ratio" in (row := found.get(name, {}))}
+    if OURS not in known:
         return ""
-    head = ["| SASRec on ML-1M | seconds per million training targets | against ours |"]
-    return "\n".join([*head, "|---|---|---|", *lines, "", where(outcome)])
+    factors = [
+        f"{ROWS[name]} {short(row[key])} ({times(row[f'{key}_ratio'])})"
+        for name, row in known.items()
+        if name != OURS
+    ]
+    reason = f" {ONE_TARGET_PER_ROW}" if "recbole" in known else ""
+    ours = f"{ROWS[OURS]} {short(known[OURS][key])}"
+    return (
+        f"Seconds to train SASRec on ML-1M per million training targets: {ours}; "
+        f"{', '.join(factors)}.{reason} {where(outcome)}"
+    )
 
 
 def attention(outcome: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Where the time of a training step goes, and what was won.
 
-    .venv/bin/python -m benchmarks.step             # seconds a million targets, before and after
+    .venv/bin/python -m benchmarks.step             # seconds per million targets, before and after
     .venv/bin/python -m benchmarks.step --profile   # and where they go, by torch.profiler
     .venv/bin/python -m benchmarks.step --items 3416 --targets 400 --repeats 1
 
@@ -79,16 +79,18 @@ VARIANTS: dict[str, Callable[[], Any]] = {
 def main() -> None:
     parser = arguments(__doc__, OUT)
     parser.add_argument("--items", type=int, nargs="+", default=[ITEMS, 200_000])
-    parser.add_argument("--profile", action="store_true", help="the share of each part, too")
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
+    parser.add_argument(
+        "--profile", action="store_true", help="also profile the share of each part"
+    )
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     rows: list[dict[str, Any]] = []
     parts: list[dict[str, Any]] = []
-    for n_items in asked.items:
-        jobs = {name: made(name, n_items, asked.targets) for name in VARIANTS}
-        best = in_turns(jobs, asked.repeats, once=30)
+    for n_items in args.items:
+        jobs = {name: made(name, n_items, args.targets) for name in VARIANTS}
+        best = in_turns(jobs, args.repeats, once=30)
         for name, seconds in best.items():
-            per_million = 1e6 * seconds / (asked.targets // WINDOW * WINDOW)
+            per_million = 1e6 * seconds / (args.targets // WINDOW * WINDOW)
             rows.append(
                 {
                     "items": n_items,
@@ -98,22 +100,22 @@ def main() -> None:
                 }
             )
             print(rows[-1])
-        if asked.profile:
-            found = shares(jobs["as it is"], asked.repeats)
+        if args.profile:
+            found = shares(jobs["as it is"], args.repeats)
             parts += [{"items": n_items, "part": part, "share": share} for part, share in found]
             for part, share in found:
                 print(f"{n_items:>9,} items  {part:<22} {share:>6.1%}")
     before = json.loads(OUT.read_text("utf-8")).get("parts", []) if OUT.exists() else []
     write(
-        asked.out,
+        args.out,
         {
-            "threads": asked.threads,
-            "targets": asked.targets,
+            "threads": args.threads,
+            "targets": args.targets,
             "rows": rows,
             "parts": parts or before,
         },
     )
-    if asked.out == OUT:
+    if args.out == OUT:
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
 
 
@@ -123,7 +125,7 @@ def made(variant: str, n_items: int, targets: int) -> Callable[[], None]:
 
 
 def rendered(page: str) -> str:
-    """docs/performance.md with the tables between its markers made anew."""
+    """docs/performance.md with the tables between its markers replaced."""
     found = json.loads(OUT.read_text("utf-8"))
     lines = ["| items | step with | s / million targets | x as it is |", "|---|---|---|---|"]
     lines += [
@@ -131,7 +133,7 @@ def rendered(page: str) -> str:
         f"{row['times_as_it_is']:.2f} |"
         for row in found["rows"]
     ]
-    lines += ["", f"{found['targets']:,} targets a step; {where(found)}"]
+    lines += ["", f"{found['targets']:,} targets per step; {where(found)}"]
     page = between(page, "step", "\n".join(lines) + "\n")
     if not found["parts"]:
         return page

@@ -5,10 +5,10 @@
 
 Models: `encoder` (torch.nn.TransformerEncoder, here), `recbole` (SASRec) and `bert` (Hugging Face),
 each of the latter by the python of its environment (`make envs`). Times are the best of several,
-taken in turns within one run; memory is how far one step raises a fresh process. Figures are for
-one training step and for one evaluation of a batch. RecBole switches autograd's anomaly checks on
-when it is imported; they stay on, as its users have them. Run it while nothing else runs. Writes
-results/benchmarks/transplant.json.
+taken in alternation within one run; memory is how far one step raises a fresh process. Figures
+are for one training step and for one evaluation of a batch. RecBole switches autograd's anomaly
+checks on when it is imported; they stay on, as its users have them. Run it while nothing else runs.
+Writes results/benchmarks/transplant.json.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ TITLES = {
 
 
 def main() -> None:
-    asked = _arguments()
+    args = _arguments()
     rows, versions = [], {}
-    for model in asked.models:
-        for length in asked.lengths:
-            found = compared(model, length, asked)
+    for model in args.models:
+        for length in args.lengths:
+            found = compared(model, length, args)
             versions |= found["versions"]
             rows += found["rows"]
             for row in found["rows"]:
@@ -50,19 +50,19 @@ def main() -> None:
     outcome = {
         "command": "python -m benchmarks.transplant " + " ".join(sys.argv[1:]),
         **environment(),
-        "threads": asked.threads,
+        "threads": args.threads,
         "versions": versions,
-        "events_a_batch": asked.events,
+        "events_a_batch": args.events,
         "rows": rows,
     }
-    write_json(asked.out, outcome)
-    print(f"wrote {asked.out}")
-    if asked.out == OUT:
+    write_json(args.out, outcome)
+    print(f"wrote {args.out}")
+    if args.out == OUT:
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
 
 
 def rendered(page: str) -> str:
-    """docs/transplant.md with the table between its markers made anew."""
+    """docs/transplant.md with the table between its markers replaced."""
     before, rest = page.split(BEGIN)
     rows = json.loads(OUT.read_text("utf-8"))["rows"]
     return before + BEGIN + table(rows) + END + rest.split(END)[1]
@@ -79,11 +79,11 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def compared(model: str, length: int, asked: argparse.Namespace) -> dict[str, Any]:
+def compared(model: str, length: int, args: argparse.Namespace) -> dict[str, Any]:
     """Times in turns in one process; peaks in one process each, because a peak never falls."""
-    timed = measured(model, length, MECHANISMS, asked)
+    timed = measured(model, length, MECHANISMS, args)
     peaks = {
-        name: measured(model, length, (name,), asked, "--memory")["rows"][0]["mib"]
+        name: measured(model, length, (name,), args, "--memory")["rows"][0]["mib"]
         for name in MECHANISMS
     }
     original = timed["rows"][0]
@@ -100,11 +100,11 @@ def ratio(before: float, after: float) -> float | None:
 
 
 def measured(
-    model: str, length: int, names: tuple[str, ...], asked: argparse.Namespace, *more: str
+    model: str, length: int, names: tuple[str, ...], args: argparse.Namespace, *more: str
 ) -> dict[str, Any]:
     arguments = [
-        model, "--length", str(length), "--mechanisms", *names, "--repeats", str(asked.repeats),
-        "--events", str(asked.events), "--threads", str(asked.threads), *more,
+        model, "--length", str(length), "--mechanisms", *names, "--repeats", str(args.repeats),
+        "--events", str(args.events), "--threads", str(args.threads), *more,
     ]  # fmt: skip
     if model in HERE:
         command = [sys.executable, "-m", "benchmarks.transplant_models", *arguments]
@@ -114,7 +114,7 @@ def measured(
     else:
         name = ENVIRONMENT[model]
         if not environments.is_ready(name):
-            raise SystemExit(f".envs/{name} is not there: make envs, or leave out {model}")
+            raise SystemExit(f".envs/{name} does not exist; run `make envs`, or leave out {model}")
         done = environments.run(name, "benchmarks.transplant_models", *arguments, seconds=SECONDS)
     if done.returncode:
         raise SystemExit(f"{model} at {length} events failed:\n{done.stderr[-3000:]}")
@@ -138,7 +138,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", default=["encoder", *ENVIRONMENT])
     parser.add_argument("--lengths", type=int, nargs="+", default=[200, 1000, 4000])
     parser.add_argument(
-        "--events", type=int, default=8_000, help="events of a batch, at any length"
+        "--events", type=int, default=8_000, help="events per batch, at every length"
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)

@@ -138,33 +138,32 @@ def in_turns(jobs: dict[Any, Callable[[], None]], repeats: int) -> dict[Any, flo
 
 
 def main() -> None:
-    asked = _arguments()
-    torch.set_num_threads(asked.threads)
-    items = batch_of(asked.length, asked.events)
+    args = _arguments()
+    torch.set_num_threads(args.threads)
+    items = batch_of(args.length, args.events)
     jobs, version = {}, ""
-    for name in asked.mechanisms:
-        steps, version = steps_of(asked.model, asked.length, name, items)
+    for name in args.mechanisms:
+        steps, version = steps_of(args.model, args.length, name, items)
         jobs |= {(name, what): job for what, job in steps.items()}
     rows: list[dict[str, Any]] = [
-        {"model": asked.model, "length": asked.length, "mechanism": name}
-        for name in asked.mechanisms
+        {"model": args.model, "length": args.length, "mechanism": name} for name in args.mechanisms
     ]
-    if asked.memory:
+    if args.memory:
         for row in rows:
-            row["mib"] = rise(asked, items, jobs[row["mechanism"], "train_ms"])
+            row["mib"] = rise(args, items, jobs[row["mechanism"], "train_ms"])
     else:
-        best = in_turns(jobs, asked.repeats)
+        best = in_turns(jobs, args.repeats)
         for row in rows:
             row |= {
                 what: round(1e3 * best[row["mechanism"], what], 2)
                 for what in ("train_ms", "eval_ms")
             }
-    print(json.dumps({"versions": {asked.model: version}, "rows": rows}))
+    print(json.dumps({"versions": {args.model: version}, "rows": rows}))
 
 
-def rise(asked: argparse.Namespace, items: Tensor, step: Callable[[], None]) -> float:
+def rise(args: argparse.Namespace, items: Tensor, step: Callable[[], None]) -> float:
     """MiB by which one training step raises the peak; a step on one event has loaded the code."""
-    small, _ = steps_of(asked.model, asked.length, asked.mechanisms[0], items[:1, :8])
+    small, _ = steps_of(args.model, args.length, args.mechanisms[0], items[:1, :8])
     small["train_ms"]()
     before = _peak()
     step()

@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.windows                                           # all
     .venv/bin/python -m benchmarks.windows --windows 200 400 --targets 800 --repeats 1
 
-SASRec in the paper's size on ML-1M's catalogue: as many targets a step at every window, so that a
+SASRec in the paper's size on ML-1M's catalogue: as many targets per step at every window, so that a
 linear mechanism should take as long and as much at each. Every window has a process of its own:
 memory is how far its steps raise the peak of it. Softmax goes as far as its time allows. Run it
 while nothing else runs. Writes results/benchmarks/windows.json and windows.png, and the table of
@@ -40,30 +40,34 @@ def main() -> None:
     parser = arguments(__doc__, OUT)
     parser.set_defaults(targets=TARGETS)
     parser.add_argument("--windows", type=int, nargs="+", default=[200, 1_000, 4_000, 16_000])
-    parser.add_argument("--softmax-up-to", type=int, default=16_000, help="window")
-    parser.add_argument("--one", choices=MECHANISMS, help="this one here; used by the benchmark")
-    asked = parser.parse_args()
-    if asked.one:
-        torch.set_num_threads(asked.threads)
-        print(json.dumps(one(asked.one, asked.windows[0], asked.targets, asked.repeats)))
+    parser.add_argument(
+        "--softmax-up-to", type=int, default=16_000, help="largest window of softmax"
+    )
+    parser.add_argument(
+        "--one", choices=MECHANISMS, help="measure only this one (used by the benchmark itself)"
+    )
+    args = parser.parse_args()
+    if args.one:
+        torch.set_num_threads(args.threads)
+        print(json.dumps(one(args.one, args.windows[0], args.targets, args.repeats)))
         return
     rows = []
-    for window in asked.windows:
+    for window in args.windows:
         for mechanism in MECHANISMS:
-            if mechanism == "softmax" and window > asked.softmax_up_to:
+            if mechanism == "softmax" and window > args.softmax_up_to:
                 continue
             found = alone(
-                "benchmarks.windows", one=mechanism, windows=window, targets=asked.targets,
-                repeats=asked.repeats, threads=asked.threads,
+                "benchmarks.windows", one=mechanism, windows=window, targets=args.targets,
+                repeats=args.repeats, threads=args.threads,
             )  # fmt: skip
             rows.append({"mechanism": mechanism, "window": window, **found})
             print(rows[-1])
     for row in rows:
         first = next(other for other in rows if other["mechanism"] == row["mechanism"])
         row |= {"times_first": round(row["seconds"] / first["seconds"], 2)}
-    write(asked.out, {"threads": asked.threads, "targets": asked.targets, "rows": rows})
-    plot(rows, asked.targets, asked.out.with_suffix(".png"))
-    if asked.out == OUT:
+    write(args.out, {"threads": args.threads, "targets": args.targets, "rows": rows})
+    plot(rows, args.targets, args.out.with_suffix(".png"))
+    if args.out == OUT:
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
 
 
@@ -79,7 +83,7 @@ def one(mechanism: str, window: int, targets: int, repeats: int) -> dict[str, fl
 
 
 def rendered(page: str) -> str:
-    """docs/performance.md with the table between its markers made anew."""
+    """docs/performance.md with the table between its markers replaced."""
     return between(page, "windows", table(json.loads(OUT.read_text("utf-8"))))
 
 
@@ -90,7 +94,7 @@ def table(outcome: dict[str, Any]) -> str:
         f"{row['times_first']} | {row['mib']:,.0f} MiB |"
         for row in outcome["rows"]
     ]
-    lines += ["", f"{outcome['targets']:,} targets a step; {where(outcome)}", ""]
+    lines += ["", f"{outcome['targets']:,} targets per step; {where(outcome)}", ""]
     title = "Time and memory of a target over the window: level is linear"
     return "\n".join([*lines, picture(title, OUT.with_suffix(".png"))]) + "\n"
 
@@ -101,7 +105,7 @@ def plot(rows: list[dict[str, Any]], targets: int, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4), layout="constrained")
-    kinds = (("seconds", "seconds a million targets", 1e6), ("mib", "KiB a target", 1024.0))
+    kinds = (("seconds", "seconds per million targets", 1e6), ("mib", "KiB per target", 1024.0))
     windows = sorted({row["window"] for row in rows})
     for place, (key, label, scale) in enumerate(kinds, start=1):
         axes = figure.add_subplot(1, 2, place)

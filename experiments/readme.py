@@ -12,12 +12,7 @@ from experiments.tables import line
 SASREC = [Cell("ml-1m", "sasrec", name) for name in ("softmax", "linrec", "linrec-decay")]
 MARKED = {
     "ml-1m": ([*SASREC, by_max_length()[0]], ("attention", "reads")),
-    "ml-1m-backbones": (
-        [Cell("ml-1m", name, "linrec-decay")
-         for name in ("sasrec", "sasrecf", "fdsa", "bert4rec", "core")],
-        ("backbone", "trained on", "features"),
-    ),
-}  # fmt: skip
+}
 
 
 def with_tables(page: str, options: Options) -> str:
@@ -32,21 +27,21 @@ def with_tables(page: str, options: Options) -> str:
 
 
 def _table(found: list[Outcome], by: tuple[str, ...]) -> str:
-    """One line per run, told apart by what `by` names, then the baselines."""
-    names = (*by, "NDCG@10", "Recall@10", "MRR", "NDCG@10, pop100", "epochs (best)")
+    """One line per run, identified by what `by` names, then the baselines."""
+    names = (*by, "NDCG@10", "Recall@10", "MRR", "NDCG@10, pop100", "epochs trained (best)")
     lines = [line(names), "|" + "---|" * len(names)]
     for outcome in found:
         figures = [
             {name: interval["mean"] for name, interval in evaluation["metrics"].items()}
             for evaluation in _both(outcome)
         ]
-        told = [_about(outcome["config"]["model"])[name] for name in by]
+        cells = [_about(outcome["config"]["model"])[name] for name in by]
         epochs = f"{outcome['epochs']} ({outcome['best_epoch']})"
-        lines.append(line([*told, *_figures(*figures), epochs]))
+        lines.append(line([*cells, *_figures(*figures), epochs]))
     full, sampled = (evaluation["baselines"] for evaluation in _both(found[0]))
     for baseline in full:
-        told = [f"baseline: {baseline}", *("" for _ in by[1:])]
-        lines.append(line([*told, *_figures(full[baseline], sampled[baseline]), ""]))
+        cells = [f"baseline: {baseline}", *("" for _ in by[1:])]
+        lines.append(line([*cells, *_figures(full[baseline], sampled[baseline]), ""]))
     return "\n".join(lines) + "\n"
 
 
@@ -59,9 +54,6 @@ def _about(model: dict[str, Any]) -> dict[str, str]:
     return {
         "attention": f"`{model['attention']}`",
         "reads": f"last {length}" if length else "whole history",
-        "backbone": f"`{model['backbone']}`",
-        "trained on": model["objective"],
-        "features": ", ".join(model.get("features") or ()),
     }
 
 

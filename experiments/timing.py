@@ -1,4 +1,4 @@
-"""What an epoch costs: time and peak memory, each measurement in a process of its own.
+"""What an epoch costs: time and peak memory, each measurement in its own process.
 
 Some steps of a training are timed and scaled to the whole epoch by their number of targets; the
 evaluation ranks all users. Run it while nothing else runs. The fastest of several rounds counts, in

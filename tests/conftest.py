@@ -10,6 +10,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 REPO = Path(__file__).resolve().parents[1]
+DEMO_USERS = 150  # enough to train on, few enough to wait for
 
 # the first example pays for torch's lazy set-up, so time says nothing about a law
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,3 +28,19 @@ def shared_data() -> Path:
     if not place.is_dir():
         pytest.skip(f"the real datasets are not here: {place} does not exist")
     return place
+
+
+@pytest.fixture(scope="session")
+def demo_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with events.csv and items.csv as `linrec demo` leaves them, less most members."""
+    import polars as pl
+
+    from linrec.cli.demo import as_csv
+    from linrec.data.downloads.demo import demo_events
+
+    folder = tmp_path_factory.mktemp("demo")
+    events, items = demo_events()
+    some = events["user"].unique().sort().head(DEMO_USERS)
+    events.filter(pl.col("user").is_in(some.implode())).write_csv(folder / "events.csv")
+    as_csv(items).write_csv(folder / "items.csv")
+    return folder

@@ -2,13 +2,15 @@
 
 The blocks of a page run in order, in one namespace and one empty folder that holds events.csv and
 items.csv. A block under `<!-- not run: reason -->` is left out, and so are lines that start with
-`make `, which the newcomer check runs.
+`make `, which the newcomer check runs. A page has at least one block that runs, unless it is listed
+in `PROSE`.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -16,17 +18,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 REPO = Path(__file__).resolve().parents[1]
-PAGES = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+PAGES = ["README.md", *sorted(str(p.relative_to(REPO)) for p in (REPO / "docs").rglob("*.md"))]
+# pages that promise no example: what was measured, what was tried, how it is built, what it shows
+PROSE = {"docs/architecture.md", "docs/log.md", "docs/page.md", "docs/results.md"}
+API = "docs/api/"  # written from docstrings, whose examples tests/test_examples.py runs
+TUTORIALS = "docs/tutorials/"
+DATASETS = ("complete-journey", "ml-latest-small")  # of the tutorials, used where they are there
 PYTHON = {"python", "py"}
 SHELL = {"bash", "sh", "shell", "console"}
 FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*([\w+-]*)")
 NOT_RUN = re.compile(r"^\s*<!--\s*not run\b:?\s*(.*?)\s*-->\s*$")
-SECONDS_A_LINE = 600
-USERS = 150  # enough to train on, few enough to wait for
+SECONDS_PER_LINE = 600
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def run_shell(block: Block, folder: Path, page: Path) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=SECONDS_A_LINE,
+            timeout=SECONDS_PER_LINE,
             check=False,
         )
         assert done.returncode == 0, (
@@ -102,43 +107,55 @@ def run_shell(block: Block, folder: Path, page: Path) -> None:
         )
 
 
-@pytest.fixture(scope="session")
-def tables() -> tuple[pl.DataFrame, pl.DataFrame]:
-    """What `linrec demo` leaves for its reader to try, less most of the members."""
-    from linrec.cli.demo import as_csv
-    from linrec.data.downloads.demo import demo_events
-
-    events, items = demo_events()
-    some = events["user"].unique().sort().head(USERS)
-    return events.filter(pl.col("user").is_in(some.implode())), as_csv(items)
-
-
 @pytest.fixture
-def folder(
-    tables: tuple[pl.DataFrame, pl.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    for name, table in zip(("events.csv", "items.csv"), tables, strict=True):
-        table.write_csv(tmp_path / name)
+def folder(demo_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(demo_files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
-def test_page_runs_as_printed(page: Path, request: pytest.FixtureRequest) -> None:
+def runnable(page: Path) -> list[Block]:
+    """The blocks of a page that are to be run; a block that is not says why."""
     blocks = [b for b in blocks_of(page.read_text("utf-8")) if b.language in PYTHON | SHELL]
     for block in blocks:
         assert block.excuse != "", f"{page.name}:{block.line}: say why this block is not run"
-    to_run = [block for block in blocks if block.excuse is None]
-    if not to_run:
-        return
-    folder = request.getfixturevalue("folder")
+    return [block for block in blocks if block.excuse is None]
+
+
+def run_page(page: Path, folder: Path) -> None:
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for block in to_run:
+    for block in runnable(page):
         if block.language in PYTHON:
             run_python(block, namespace, page)
         else:
             run_shell(block, folder, page)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_has_an_example_unless_it_is_prose(name: str) -> None:
+    if not name.startswith(API):
+        assert (not runnable(REPO / name)) == (name in PROSE)
+
+
+def test_every_page_of_prose_exists() -> None:
+    assert set(PAGES) >= PROSE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in PAGES if runnable(REPO / name)])
+def test_page_runs_as_printed(name: str, folder: Path) -> None:
+    run_page(REPO / name, folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith(TUTORIALS)])
+def test_tutorial_runs_on_real_data(name: str, folder: Path, shared_data: Path) -> None:
+    for dataset in DATASETS:
+        (folder / dataset).symlink_to(shared_data / dataset)
+    if any(f"{dataset}/" in (REPO / name).read_text("utf-8") for dataset in DATASETS):
+        run_page(REPO / name, folder)
+    else:
+        pytest.skip("this tutorial makes its own data")
 
 
 PAGE = """

@@ -1,1 +1,1 @@
-"""Other people's SASRec and ours, side by side: one file a peer, each run by its own python."""
+"""Other people's SASRec and ours, side by side: one file per peer, each run by its own python."""

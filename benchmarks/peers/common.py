@@ -72,7 +72,7 @@ class Clock:
 
 
 class Bounded:
-    """Batches for somebody else's loop, until the clock says that it is enough."""
+    """Batches for another library's loop, until the clock has run out."""
 
     def __init__(self, batches: Iterable[Any], clock: Clock, count: Callable[[Any], int]) -> None:
         self.batches, self.clock, self.count = batches, clock, count
@@ -92,7 +92,7 @@ def begin() -> Task:
 
 
 def trained(clock: Clock) -> dict[str, Any]:
-    """What is to be said of a training that has just ended."""
+    """The figures of a training that has just ended."""
     if not clock.targets:
         raise SystemExit("there were no steps after the warm-up; give more seconds or more data")
     return {

@@ -72,7 +72,7 @@ def run_config(task: Task) -> RunConfig:
 def evaluated(
     model: Backbone, store: SequenceStore, split: Split, task: Task, protocol: str
 ) -> dict[str, float]:
-    """Full ranking with seen items hidden, or the sampled protocols; negatives drawn anew."""
+    """Full ranking with seen items hidden, or the sampled protocols; negatives drawn again."""
     options = RankOptions(reads=task.length)
     ranking = rank_targets(model_scorer(model), store, split.test, protocol, options)
     found = means(ranking.ranks, (task.k,))

@@ -18,7 +18,7 @@ TITLES = {
     "linrec": "linrec, `linrec`",
     "linrec-decay": "linrec, `linrec-decay`",
 }
-# figure -> its column; each is told with how many times ours it is
+# figure -> its column; each is shown with its multiple of ours
 FIGURES = {
     "seconds_a_million": "s per million targets",
     "train_peak_mb": "peak of training, MB",
@@ -49,12 +49,20 @@ def table(outcome: dict[str, Any]) -> str:
 
 
 def sentence(name: str, found: dict[str, Any]) -> str:
-    told = [f"{title} {found[key]:,.1f}" for key, title in FIGURES.items() if key in found]
-    return f"{name:<16} {',  '.join(told)}"
+    texts = [f"{title} {found[key]:,.1f}" for key, title in FIGURES.items() if key in found]
+    return f"{name:<16} {',  '.join(texts)}"
 
 
 def prepare_table(outcome: dict[str, Any]) -> str:
-    titles = ("events", "ids", "seconds", "events a second", "peak, MB", "bytes an event", "where")
+    titles = (
+        "events",
+        "ids",
+        "seconds",
+        "events per second",
+        "peak, MB",
+        "bytes per event",
+        "where",
+    )
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for row in outcome["rows"]:
         ids = "strings" if row["text_ids"] else "integers"
@@ -73,8 +81,10 @@ def with_plot(outcome: dict[str, Any]) -> str:
 def with_protocols(outcome: dict[str, Any]) -> str:
     """The table, and what the sampled protocols take of ours beside full ranking."""
     own = next((row for row in outcome["rows"] if row["name"] == OURS), {})
-    told = [f"{protocol} {short(own[key])} s" for protocol, key in PROTOCOLS.items() if key in own]
-    return table(outcome) + (f"\n{TITLES[OURS]} by protocol: {', '.join(told)}.\n" if told else "")
+    texts = [f"{protocol} {short(own[key])} s" for protocol, key in PROTOCOLS.items() if key in own]
+    return table(outcome) + (
+        f"\n{TITLES[OURS]} by protocol: {', '.join(texts)}.\n" if texts else ""
+    )
 
 
 PROTOCOLS = {  # of evaluation -> their figure

@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def build(config: Config) -> tuple[Any, Any]:
-    """What RecBole does before it can train: one row a target, each with its history."""
+    """What RecBole does before it can train: one row per target, each with its history."""
     train, _, test = data_preparation(config, create_dataset(config))
     return train, test
 

@@ -6,7 +6,7 @@
 
 RecBole, RecTools and RePlay are run by the python of their own environment (`make envs`). Training
 is timed for a bounded number of seconds after its first steps, by the targets it gets through:
-RecBole trains one target a row, the others every position. RecBole switches autograd's anomaly
+RecBole trains one target per row, the others every position. RecBole switches autograd's anomaly
 checks on when it is imported; they stay on, as its users have them. Then every test user is ranked
 over the full catalogue (RecBole cannot hide seen items, the others do) and the peak of the process
 is taken. Run it while nothing else runs. Writes results/benchmarks/peers-DATASET.json, and the
@@ -55,29 +55,29 @@ HOUR = 3600
 
 
 def main() -> None:
-    asked = _arguments()
-    events = asked.events or ROOT.parent / "shared/data" / asked.dataset
+    args = _arguments()
+    events = args.events or ROOT.parent / "shared/data" / args.dataset
     best: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        about = write_events(events, Path(folder), asked.dataset)
-        for turn in range(asked.turns):
-            for name in asked.peers:
-                if turn and name in asked.once:
+        about = write_events(events, Path(folder), args.dataset)
+        for turn in range(args.turns):
+            for name in args.peers:
+                if turn and name in args.once:
                     continue
-                found = measured(name, task_of(name, folder, asked))
+                found = measured(name, task_of(name, folder, args))
                 best[name] = better(best.get(name), found)
-                print(f"{turn + 1}/{asked.turns} {page.sentence(name, found)}", flush=True)
+                print(f"{turn + 1}/{args.turns} {page.sentence(name, found)}", flush=True)
     outcome = {
         "command": "python -m benchmarks.peers.run " + " ".join(sys.argv[1:]),
         **environment(),
-        "threads": asked.threads,
-        "dataset": {"name": asked.dataset, **about},
-        "shape": shape_of(asked),
+        "threads": args.threads,
+        "dataset": {"name": args.dataset, **about},
+        "shape": shape_of(args),
         "rows": page.with_ratios(best, page.OURS),
     }
-    write_json(asked.out, outcome)
-    print(f"wrote {asked.out}")
-    if asked.out.parent == OUT_FOLDER:
+    write_json(args.out, outcome)
+    print(f"wrote {args.out}")
+    if args.out.parent == OUT_FOLDER:
         page.write()
         speed.write()
 
@@ -91,7 +91,7 @@ def write_events(events: Path, folder: Path, dataset: str) -> dict[str, int]:
         {
             "user_id:token": np.repeat(np.arange(store.n_users), lengths) + 1,
             "item_id:token": store.items,
-            # RecBole's times are 32-bit floats; places in the history are told apart by them
+            # RecBole's times are 32-bit floats; so they hold the position in the history
             "timestamp:float": np.arange(store.n_events) - np.repeat(store.offsets[:-1], lengths),
         }
     )
@@ -100,18 +100,18 @@ def write_events(events: Path, folder: Path, dataset: str) -> dict[str, int]:
     return {"users": store.n_users, "items": store.n_items, "events": store.n_events}
 
 
-def task_of(name: str, folder: str, asked: argparse.Namespace) -> Task:
+def task_of(name: str, folder: str, args: argparse.Namespace) -> Task:
     _, variant, batch, eval_batch = PEERS[name]
     return Task(
-        folder, variant, batch, eval_batch, threads=asked.threads, seconds=asked.seconds,
-        warm_up=asked.warm_up, **shape_of(asked),
+        folder, variant, batch, eval_batch, threads=args.threads, seconds=args.seconds,
+        warm_up=args.warm_up, **shape_of(args),
     )  # fmt: skip
 
 
-def shape_of(asked: argparse.Namespace) -> dict[str, int]:
+def shape_of(args: argparse.Namespace) -> dict[str, int]:
     usual = {name: getattr(Task, name) for name in ("length", "width", "heads", "layers", "inner")}
-    given = {name: getattr(asked, name) for name in usual if getattr(asked, name) is not None}
-    return usual | DATASETS[asked.dataset]["shape"] | given
+    given = {name: getattr(args, name) for name in usual if getattr(args, name) is not None}
+    return usual | DATASETS[args.dataset]["shape"] | given
 
 
 def measured(name: str, task: Task) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def measured(name: str, task: Task) -> dict[str, Any]:
     elif environments.is_ready(module):
         done = environments.run(module, f"benchmarks.peers.{module}", arguments, seconds=HOUR)
     else:
-        raise SystemExit(f".envs/{module} is not there: make envs, or leave out {name}")
+        raise SystemExit(f".envs/{module} does not exist; run `make envs`, or leave out {name}")
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{done.stderr[-3000:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -154,20 +154,22 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--dataset", choices=DATASETS, default="ml-1m")
-    parser.add_argument("--events", type=Path, help="where its events are; else ../shared/data")
+    parser.add_argument("--events", type=Path, help="path of its events (../shared/data)")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
-    parser.add_argument("--seconds", type=float, default=60.0, help="of training; 0: none")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds of training (0: none)")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before the clock starts")
-    parser.add_argument("--turns", type=int, default=1, help="best of so many")
+    parser.add_argument("--turns", type=int, default=1, help="rounds; the best counts")
     slow = ["recbole", "recbole-linrec"]
-    parser.add_argument("--once", nargs="*", default=slow, help="in the first turn alone")
+    parser.add_argument(
+        "--once", nargs="*", default=slow, help="peers measured in the first round only"
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     for name in ("length", "width", "heads", "layers", "inner"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    asked.out = asked.out or OUT_FOLDER / f"peers-{asked.dataset}.json"
-    return asked
+    args = parser.parse_args()
+    args.out = args.out or OUT_FOLDER / f"peers-{args.dataset}.json"
+    return args
 
 
 if __name__ == "__main__":

@@ -51,6 +51,11 @@ class Recommender:
 
     `Recommender()` is SASRec with linrec-decay on whole histories; any setting of a recipe can be
     given by name, e.g. `Recommender(attention="softmax", max_length=200, epochs=20)`.
+
+    Examples:
+        >>> model = linrec.Recommender(recipe="small", attention="softmax", max_length=50, epochs=1)
+        >>> model.config.model.attention
+        'softmax'
     """
 
     def __init__(self, *, recipe: str = "default", **settings: Any) -> None:
@@ -74,13 +79,18 @@ class Recommender:
     ) -> Recommender:
         """Train to early stopping and keep the best weights.
 
-        data: a prepared dataset or its folder, a file of events, or a frame of them. out: the run
-        folder, which gets all that `linrec train` writes: weights, history, the evaluation on test
-        (`test_evaluation`) and a report; without one nothing is written. resume: continue a run
-        that was interrupted. callbacks: see `linrec.training.callbacks`.
+        Args:
+            data: A prepared dataset or its folder, a file of events, or a frame of them.
+            out: The run folder, which gets all that `linrec train` writes: weights, history, the
+                evaluation on test (`test_evaluation`) and a report. Without it nothing is written.
+            resume: Continue a run that was interrupted.
+            overwrite: Replace a run at `out`.
+            callbacks: See `linrec.training.callbacks`.
 
-        Example:
-            Recommender(epochs=20).fit("data/shop", "runs/shop", callbacks=[ConsoleProgress()])
+        Examples:
+            >>> model = linrec.Recommender(recipe="small", epochs=1).fit("data", out="my-run")
+            >>> model.trained.progress.history[0]["epoch"]
+            1
         """
         folder = None if out is None else Path(out)
         _check_folder(folder, resume=resume, overwrite=overwrite)  # before the long read, not after
@@ -116,13 +126,27 @@ class Recommender:
         callbacks.on_test_end(evaluation)
 
     def evaluate(self, data: Data | None = None, **options: Any) -> Evaluation:
-        """Figures on the held-out events; options are those of `EvaluationOptions`."""
+        """Figures on the held-out events; options are those of `EvaluationOptions`.
+
+        Examples:
+            >>> figures = linrec.load("run").evaluate(protocol="full", split="test")
+            >>> 0 < figures["ndcg@10"] < 1
+            True
+            >>> figures.metrics["ndcg@10"].low < figures["ndcg@10"]  # of the 95 % interval
+            True
+        """
         return self.evaluate_users(data, **options)[0]
 
     def evaluate_users(
         self, data: Data | None = None, **options: Any
     ) -> tuple[Evaluation, pl.DataFrame]:
-        """The same, and a frame with the rank of the held-out item, one row per user."""
+        """The same, and a frame with the rank of the held-out item, one row per user.
+
+        Examples:
+            >>> figures, users = linrec.load("run").evaluate_users()
+            >>> len(users) == figures.n_users
+            True
+        """
         model, store = self.model, self._data(data)
         if store.fingerprint != self.description.dataset.get("fingerprint"):
             raise InputError(
@@ -146,12 +170,23 @@ class Recommender:
     ) -> Recommendations:
         """The k items that each user will most likely want next.
 
-        who: ids of users of the dataset, lists of item ids (oldest first), a frame of events, or
-        None for all users. Items in a history that the model does not know are skipped and
-        counted; users without a known item get the most popular ones, with source "cold-start".
+        Items in a history that the model does not know are skipped and counted. Users without a
+        known item get the most popular ones, with source "cold-start".
 
-        Example:
-            model.recommend(["user-7"], k=10).to_pandas()
+        Args:
+            who: Ids of users of the dataset, lists of item ids (oldest first), a frame of events,
+                or None for all users.
+            k: Items per user.
+            data: The dataset, if it has moved or grown.
+            hide_seen: Leave out what the user has had.
+            progress: Called with the number of users done, and of all.
+
+        Examples:
+            >>> model = linrec.load("run")
+            >>> len(model.recommend(["member-0007"], k=5))
+            5
+            >>> model.recommend([["film-001", "film-002"], []], k=1).to_polars()["source"].to_list()
+            ['model', 'cold-start']
         """
         if k < 1:
             raise InputError(f"k must be at least 1, not {k}")
@@ -218,7 +253,11 @@ class Recommender:
         return pl.DataFrame(columns)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write a run folder in one step: weights, settings, items and the history of training."""
+        """Write a run folder in one step: weights, settings, items and the history of training.
+
+        Examples:
+            >>> linrec.load("run").save("copy-of-run", overwrite=True)
+        """
         rows = [] if self.trained is None else self.trained.progress.history
         Run.create(
             Path(path), self.description, self.catalogue,
@@ -227,7 +266,12 @@ class Recommender:
 
     @classmethod
     def load(cls, path: str | Path) -> Recommender:
-        """Open a run folder. Nothing in it is ever executed."""
+        """Open a run folder. Nothing in it is ever executed.
+
+        Examples:
+            >>> linrec.Recommender.load("run").config.training.epochs
+            1
+        """
         run = Run.open(path)
         loaded = cls()
         loaded._requested = loaded.config = run.config
@@ -270,7 +314,12 @@ class Recommender:
 
 
 def load(path: str | Path) -> Recommender:
-    """Open a run folder that `linrec train` or `Recommender.save` made."""
+    """Open a run folder that `linrec train` or `Recommender.save` made.
+
+    Examples:
+        >>> linrec.load("run").config.model.backbone
+        'sasrec'
+    """
     return Recommender.load(path)
 
 

@@ -61,7 +61,15 @@ class LinrecError(Exception):
 
 
 class InputError(LinrecError, ValueError):
-    """Something the caller gave is wrong."""
+    """Something the caller gave is wrong.
+
+    Examples:
+        >>> try:
+        ...     linrec.prepare("events.csv", min_user_events=0)
+        ... except linrec.InputError as error:
+        ...     print(error.field)
+        min_user_events
+    """
 
     exit_code = 2
 
@@ -131,6 +139,15 @@ class Recommendations:
     `table` has one row per recommendation: user (or the row number of a given history), rank
     (from 1), item, score, source ("model", or "cold-start" for users without a known item), and
     title where the items file had one.
+
+    Examples:
+        >>> recommended = linrec.load("run").recommend([["film-001", "not-a-film"]], k=3)
+        >>> len(recommended)
+        3
+        >>> recommended.to_polars().columns
+        ['user', 'rank', 'item', 'score', 'source', 'title']
+        >>> recommended.notes
+        ('skipped 1 events with items the model does not know',)
     """
 
     table: pl.DataFrame

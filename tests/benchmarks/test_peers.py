@@ -42,6 +42,7 @@ def measured(
 
 
 @pytest.mark.slow
+@pytest.mark.peer
 @pytest.mark.parametrize("peer", ["linrec-decay", "recbole-linrec", "rectools", "replay"])
 def test_a_peer_answers(
     events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peer: str

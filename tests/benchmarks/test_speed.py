@@ -62,13 +62,10 @@ def test_the_readme_tells_each_peer_as_a_multiple_of_ours(
     outcome = {"command": "python -m x ", **SURROUNDINGS, "rows": rows}
     (tmp_path / "peers-ml-1m.json").write_text(json.dumps(outcome))
     assert speed.figures().splitlines() == [
-        "| SASRec on ML-1M | seconds per million training targets | against ours |",
-        "|---|---|---|",
-        "| RecTools | 300 | 12 x |",
-        "| RecBole | 8,000 | 320 x |",
-        "| linrec, `linrec-decay` | 25 | 1 x |",
-        "",
-        "2 threads of x86_64, AVX2, 2026-01-02, commit abc: `python -m x`.",
+        "Seconds to train SASRec on ML-1M per million training targets: linrec (`linrec-decay`) "
+        "25; RecTools 300 (12 x), RecBole 8,000 (320 x). "
+        f"{speed.ONE_TARGET_PER_ROW} 2 threads of x86_64, AVX2, 2026-01-02, commit abc: "
+        "`python -m x`.",
         "",
         "Not measured yet: `python -m benchmarks.kernels`.",
     ]
@@ -98,7 +95,7 @@ def test_tables_of_training_name_command_and_machine() -> None:
     outcome = {"command": "python -m x", **SURROUNDINGS, "targets": 4_000}
     row = {"window": 200, "mechanism": "softmax", "seconds": 1.0, "times_first": 1.0, "mib": 2.0}
     told = windows.table(outcome | {"rows": [row]})
-    assert "4,000 targets a step; 2 threads of x86_64, AVX2" in told
+    assert "4,000 targets per step; 2 threads of x86_64, AVX2" in told
     assert "](../results/benchmarks/windows.png)" in told
     row = {"items": 9, "loss": "gbce", "ms": 1.0, "times_softmax": 2.0, "mib": 3.0}
     assert "commit abc: `python -m x`." in losses.table(outcome | {"rows": [row]})

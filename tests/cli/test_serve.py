@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from linrec.serving import Engine
+from linrec.serving import Engine, open_store
 from tests.cli.conftest import Command, Refused
 
 
@@ -85,3 +85,27 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def test_the_forgotten_stay_forgotten(
+    linrec: Command, run: Path, tmp_path: Path, served: list[tuple[Engine, Any]]
+) -> None:
+    words = ["--store", tmp_path / "u.sqlite", "--data", run.parent / "data", "--port", "0"]
+    assert linrec("serve", run, *words).code == 0
+    served[0][0].forget("100")
+    served[0][0].close()
+    result = linrec("serve", run, *words)
+    assert "1 were forgotten and stay so without --resurrect" in result.err
+    served[1][0].close()
+    assert "took over 1 users" in linrec("serve", run, *words, "--resurrect").err
+    served[2][0].close()
+
+
+def test_store_vacuum(linrec: Command, refused: Refused, tmp_path: Path) -> None:
+    path = tmp_path / "u.sqlite"
+    open_store(str(path)).close()
+    result = linrec("store", "vacuum", path)
+    assert (result.code, result.err) == (0, "")
+    assert "nothing of what was deleted remains" in result.out
+    assert "is not a file" in refused("store", "vacuum", tmp_path / "none.sqlite")
+    assert not (tmp_path / "none.sqlite").exists()

@@ -57,8 +57,16 @@ def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_no_curves(monkeypatch)
 
 
+# `make quick` trains each backbone with the default attention only
+QUICK = "linrec-decay"
+MARKED = [
+    pytest.param(pair, id="-".join(pair), marks=[] if pair[1] == QUICK else [pytest.mark.slow])
+    for pair in PAIRS
+]
+
+
 # of the session and with its pairs, so that pytest puts the tests of a pair next to each other
-@pytest.fixture(scope="session", params=PAIRS, ids="-".join)
+@pytest.fixture(scope="session", params=MARKED)
 def fitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     backbone, attention = request.param
     base = tmp_path_factory.mktemp("pair")

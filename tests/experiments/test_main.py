@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.environment import ROOT
+from benchmarks.results import write_json
 from experiments.__main__ import main
+from experiments.cells import Cell
+from experiments.outcomes import Options
+from tests.experiments.test_seeds import outcome
 
 
 def test_a_dry_run_lists_what_is_missing(
@@ -38,6 +42,19 @@ def test_a_mistake_is_one_sentence(
     assert message in error
     assert error.startswith("experiments: ")
     assert error.count("\n") == 1
+
+
+def test_results_of_another_clone_are_collected_and_shown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    there, here = Options(results=tmp_path / "there"), Options(results=tmp_path / "here")
+    cell = Cell("ml-1m", "sasrec", "linrec", seed=2)
+    write_json(there.path(cell), outcome(cell, 0.1234))
+    folders = ["--results", str(here.results), "--runs", str(tmp_path / "runs")]
+    assert main(["seeds", "--collect", str(there.results), *folders]) == 0
+    assert "1 files copied" in capsys.readouterr().out
+    assert here.outcome(cell) == there.outcome(cell)
+    assert "| `linrec` | 1 |" in (tmp_path / "docs" / "results.md").read_text("utf-8")
 
 
 def test_it_runs_as_a_module() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from linrec import ops
 from linrec.ops import reference
 
 LINEAR = [name for name in ops.MECHANISMS if ops.has_state(name)]
-LENGTHS = [1, 2, 31, 32, 33, 63, 64, 65, 200, 1000]
+LENGTHS = [1, 2, 31, 32, 33, 63, 64, 65, 200, pytest.param(1000, marks=pytest.mark.slow)]
 
 Padding = Literal["none", "end", "start", "random", "all"]
 

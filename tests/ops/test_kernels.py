@@ -369,6 +369,7 @@ def test_can_be_switched_off() -> None:
     assert run(code, LINREC_KERNELS="off") == "off: LINREC_KERNELS=off"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instructions", ["portable", "avx2", "avx512"])
 def test_every_instruction_set_gives_the_same(instructions: str) -> None:
     code = """

@@ -17,6 +17,7 @@ pytest.importorskip("fastapi", reason="the extra linrec[serve] is not installed"
 reason = why_no_browser()
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.service,
     pytest.mark.skipif(reason is not None, reason=reason or ""),
 ]
 

@@ -58,7 +58,7 @@ def assert_same_scores(found: dict[str, float], expected: dict[str, float]) -> N
 
 
 def assert_rebuilt_is_the_same(engine: Engine, store: Store, user: str) -> None:
-    """The state that grew event by event is the one made anew from the history."""
+    """The state that grew event by event is the one rebuilt from the history."""
     history = [event.item for event in store.history(user)]
     again = engine.recommend(history=history, k=1000)
     assert_same_scores(scores(engine, user), {item.item: item.score for item in again.items})

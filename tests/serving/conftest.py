@@ -40,7 +40,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
         yield server
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.service)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a store can be opened, empty."""
     if request.param == "redis":

@@ -33,7 +33,7 @@ class RedisServer:
     """Keeps every write before it answers."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self.port = folder, free_port()
+        self.folder, self.port = folder, free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -51,7 +51,7 @@ class RedisServer:
 
     def start(self) -> None:
         options = [
-            "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder),
+            "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder),
             "--appendonly", "yes", "--appendfsync", "always", "--save", "",
         ]  # fmt: skip
         self._process = subprocess.Popen(

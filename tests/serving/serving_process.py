@@ -17,8 +17,8 @@ import httpx
 import uvicorn
 
 from linrec.serving import Engine
-from linrec.serving.http.app import create_app
 from linrec.serving.http.options import HttpOptions
+from linrec.serving.http.server import server_config
 from tests.serving.redis_server import free_port
 
 SECONDS = 180  # a machine that does much else takes long to import torch
@@ -33,10 +33,7 @@ def within(engine: Engine, **options: Any) -> Iterator[str]:
     """Serve from a thread of this process; yields the address."""
     port = free_port()
     made = HttpOptions(**options)
-    config = uvicorn.Config(
-        create_app(engine, made), port=port, log_config=None, access_log=False, lifespan="on"
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(server_config(engine, made, port))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until = time.monotonic() + SECONDS

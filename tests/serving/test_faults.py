@@ -17,6 +17,7 @@ from linrec.data.dataset.store import SequenceStore
 from linrec.serving import Engine, NewEvent, open_store
 from linrec.serving.batcher import ClosedError
 from linrec.serving.stores import SQLiteStore
+from linrec.types import InputError
 from tests.serving.cases import assert_rebuilt_is_the_same, make_run
 from tests.serving.redis_server import RedisServer
 from tests.serving.serving_process import ServeProcess, client, within
@@ -100,6 +101,7 @@ def test_killed_with_sqlite(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.service
 def test_killed_with_redis_and_redis_too(run: Path, redis_server: RedisServer) -> None:
     redis_server.empty()
     server = ServeProcess(run, redis_server.url)
@@ -141,6 +143,7 @@ def test_ended_and_told_to_reload(data: SequenceStore, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.service
 def test_redis_goes_and_comes_back(run: Path, redis_server: RedisServer) -> None:
     redis_server.empty()
     engine = Engine(run, open_store(redis_server.url))
@@ -175,9 +178,11 @@ class SmallDisk(SQLiteStore):
             yield connection
 
 
-def test_a_full_disk(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = tmp_path / "users.sqlite"
-    with within(Engine(run, SmallDisk(place))) as url, client(url) as http:
+def test_a_full_disk(
+    run: Path, other_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(run, SmallDisk(tmp_path / "users.sqlite"))
+    with within(engine) as url, client(url) as http:
         taken: list[str] = []
         for number in range(500):
             user = f"u{number}"
@@ -188,9 +193,13 @@ def test_a_full_disk(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert answer.status_code == 507
         told = "the disk of the store users.sqlite is full; free some space"
         assert answer.json() == {"error": told}
-        assert http.get("/readyz").status_code == 200
+        full = http.get("/readyz")
+        assert (full.status_code, full.json()) == (507, {"error": told})
+        assert http.post("/v1/recommendations", json={"user": "u0"}).json()["source"] == "model"
+        engine.reload(other_run)  # every state has to be rebuilt, and cannot be stored
         assert http.post("/v1/recommendations", json={"user": "u0"}).json()["source"] == "model"
         monkeypatch.setattr(SmallDisk, "pages", 100_000)
+        assert http.get("/readyz").status_code == 200
         assert http.post("/v1/events", json={"user": "z", "events": [{"item": "i01"}]}).is_success
         assert http.get("/v1/users?limit=1000").json()["users"] == sorted([*taken, "z"])
 
@@ -228,3 +237,48 @@ def test_closing_answers_what_was_taken(run: Path, make_engine: Callable[..., En
         thread.join()
     assert len(outcomes) == 20
     assert outcomes.count(1) == len(engine.store.history("u"))
+
+
+def test_a_full_redis(
+    run: Path, redis_server: RedisServer, make_engine: Callable[..., Engine]
+) -> None:
+    import redis
+
+    redis_server.empty()
+    engine = make_engine(run, open_store(redis_server.url))
+    engine.append("u", [NewEvent("i01")])
+    control = redis.Redis(port=redis_server.port)
+    try:
+        with within(engine) as url, client(url) as http:
+            control.config_set("maxmemory", 1)
+            body = {"user": "v", "events": [{"item": "i01"}]}
+            for answer in (http.post("/v1/events", json=body), http.get("/readyz")):
+                assert answer.status_code == 507
+                assert "has no memory left" in answer.json()["error"]
+            assert http.post("/v1/recommendations", json={"user": "u"}).is_success
+            control.config_set("maxmemory", 0)
+            assert http.get("/readyz").json() == {"status": "ready"}
+    finally:
+        control.config_set("maxmemory", 0)
+
+
+def test_redis_settings_that_lose_events(
+    run: Path, redis_server: RedisServer, make_engine: Callable[..., Engine]
+) -> None:
+    import redis
+
+    control, store = redis.Redis(port=redis_server.port), open_store(redis_server.url)
+    assert store.warnings() == []
+    try:
+        control.config_set("maxmemory-policy", "allkeys-lru")
+        control.config_set("appendfsync", "everysec")
+        assert [warning.split(",")[0] for warning in store.warnings()] == [
+            "Redis has maxmemory-policy allkeys-lru", "Redis has appendfsync everysec"
+        ]  # fmt: skip
+        with pytest.raises(InputError, match="can lose stored events"):
+            make_engine(run, store, unsafe_store="refuse")
+        with within(make_engine(run, store)) as url, client(url) as http:
+            assert len(http.get("/readyz").json()["store_warnings"]) == 2
+    finally:
+        control.config_set("maxmemory-policy", "noeviction")
+        control.config_set("appendfsync", "always")

@@ -61,7 +61,7 @@ def test_events_then_recommendations(http: httpx.Client) -> None:
     assert set(found["items"][0]) == {"item", "title", "score"}
     several = [{"user": "u1", "k": 3}, {"history": ["i01", "i02"], "k": 2}, {"user": "nobody"}]
     batch = http.post("/v1/recommendations", json={"batch": several}).json()["batch"]
-    assert [each["source"] for each in batch] == ["model", "model", "popular"]
+    assert [each["source"] for each in batch] == ["model", "model", "cold-start"]
     assert [i["item"] for i in batch[0]["items"]] == [i["item"] for i in found["items"]]
     assert batch[1]["user"] is None
     chosen = post(http, "/v1/recommendations", user="u1", only=["i05", "i06"], exclude=["i06"])
@@ -85,8 +85,10 @@ def test_users(http: httpx.Client) -> None:
         seen = http.get(f"/v1/users/{user}", params={"limit": 1}).json()
         assert (seen["user"], seen["events"], seen["state"]) == ("find/us?", 2, "current")
         assert [(e["item"], e["title"]) for e in seen["history"]] == [("odd", None)]
-    assert http.delete("/v1/users/find%20me").json() == {"user": "find me", "forgotten": True}
-    assert http.delete("/v1/users/find%20me").json() == {"user": "find me", "forgotten": False}
+    assert http.delete("/v1/users/find%20me").json() == {
+        "user": "find me", "forgotten": True, "pending": False
+    }  # fmt: skip
+    assert not http.delete("/v1/users/find%20me").json()["forgotten"]
     assert http.get("/v1/users/find%20me").status_code == 404
 
 
@@ -135,7 +137,7 @@ BAD = [
     (b"{", "the body is not JSON"),
     (b'{"user": "\xff\xfe"}', "not"),
     (b'{"user": NaN}', "user: an id is text"),
-    (b'{"user": true}', "user: an id is text of 1 to 256 characters in UTF-8, or a whole number"),
+    (b'{"user": true}', "user: an id is text of 1 to 256 characters in UTF-8, or an integer"),
     (b'{"user": 1.5}', "user: an id is text"),
     (b'{"user": ""}', "user: an id is text"),
     (b'{"user": "' + b"x" * 257 + b'"}', "user: an id is text"),
@@ -145,12 +147,12 @@ BAD = [
     (b'{"user": ' + b"9" * 30 + b"}", "user: an id is text"),
     (b'{"user": "u", "k": 0}', "k: input should be greater"),
     (b'{"user": "u", "k": 1001}', "k: input should be less"),
-    (b'{"user": "u", "history": []}', "say for whom: user or history"),
-    (b"{}", "say for whom: user or history"),
-    (b'{"user": "u", "kk": 3}', "kk is no field of this request"),
+    (b'{"user": "u", "history": []}', 'give one of "user" and "history"'),
+    (b"{}", 'give one of "user" and "history"'),
+    (b'{"user": "u", "kk": 3}', "kk is not a field of this request"),
     (b'{"batch": []}', "batch: list should have at least 1 item"),
-    (b'{"batch": [{"user": 1}, {}]}', "batch.1: say for whom"),
-    (b'{"batch": [{"user": 1, "x": 2}]}', "batch.0.x is no field"),
+    (b'{"batch": [{"user": 1}, {}]}', "batch.1: give one of"),
+    (b'{"batch": [{"user": 1, "x": 2}]}', "batch.0.x is not a field"),
     (b'{"batch": 3}', "batch: input should be a valid list"),
     (b'{"user": {"$gt": ""}}', "user: an id is text"),
     (b"[" * 100_000, "JSON"),
@@ -158,7 +160,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("body", "told"), BAD, ids=lambda part: repr(part)[:30])
-def test_bad_bodies_are_told_in_one_sentence(http: httpx.Client, body: bytes, told: str) -> None:
+def test_bad_bodies_are_refused_in_one_sentence(http: httpx.Client, body: bytes, told: str) -> None:
     answer = http.post("/v1/recommendations", content=body, headers=JSON)
     assert 400 <= answer.status_code < 500
     assert list(answer.json()) == ["error"]
@@ -170,7 +172,7 @@ def test_bad_bodies_are_told_in_one_sentence(http: httpx.Client, body: bytes, to
     [
         ({"item": "i01", "time": "soon"}, "time"),
         ({"time": 3}, "events.0.item is missing"),
-        ({"item": "i01", "rating": 5}, "events.0.rating is no field"),
+        ({"item": "i01", "rating": 5}, "events.0.rating is not a field"),
         ({"item": None}, "events.0.item: an id is text"),
     ],
 )
@@ -208,12 +210,12 @@ def test_too_much(http: httpx.Client) -> None:
         ("GET", "/v1/events", 405),
         ("PUT", "/v1/users/u", 405),
         ("GET", "/v1/users/%00", 422),
-        ("GET", "/v1/users/%ff%fe", 404),
+        ("GET", "/v1/users/%ff%fe", 422),
         ("GET", "/v1/users/..%2f..%2fetc%2fpasswd", 404),
         ("GET", "/page/..%2f..%2fengine.py", 404),
         ("GET", "/v1/items?limit=-1", 422),
         ("GET", "/v1/users?search=" + "x" * 300, 422),
-        ("GET", "/v1/items/%F0%9F/similar", 404),
+        ("GET", "/v1/items/%F0%9F/similar", 422),
         ("POST", "/v1/reload", 403),
     ],
 )
@@ -226,7 +228,7 @@ def test_bad_addresses(http: httpx.Client, method: str, path: str, status: int) 
 def test_hostile_ids_are_only_ids(http: httpx.Client) -> None:
     for user in ("'; DROP TABLE users; --", "{{7*7}}", "<script>", "../../x", "*", "%"):
         assert post(http, "/v1/events", user=user, events=[{"item": user}])["events"] == 1
-        assert post(http, "/v1/recommendations", user=user)["source"] == "popular"
+        assert post(http, "/v1/recommendations", user=user)["source"] == "cold-start"
         assert http.delete(f"/v1/users/{quote(user, safe='')}").json()["forgotten"]
 
 
@@ -361,7 +363,7 @@ def test_logs_hold_no_ids(run: Path, caplog: pytest.LogCaptureFixture) -> None:
         http.post("/v1/events", content=b'{"user": "secret-user"')
     lines = [JsonLines().format(record) for record in caplog.records]
     requests = [json.loads(line) for line in lines if '"route"' in line]
-    assert [line["route"] for line in requests[:2]] == ["/v1/events", "/v1/users/{user:path}"]
+    assert [line["route"] for line in requests[:2]] == ["/v1/events", "/v1/users/{user}"]
     assert not [line for line in lines if "secret" in line]
 
 
@@ -414,8 +416,8 @@ def test_users_of_a_dataset(
 ) -> None:
     engine = make_engine(run, store)
     engine.append("100", [])
-    assert import_histories(data, store, 1000) == data.n_users
-    assert import_histories(data, store, 1000) == 0
+    assert import_histories(data, store, 1000) == (data.n_users, 0)
+    assert import_histories(data, store, 1000) == (0, 0)
     row = int(data.users.index_of([103])[0])
     kept = [event.item for event in store.history("103")]
     assert kept == data.catalogue.ids_of(data.sequences()[row]).to_list()
@@ -426,7 +428,7 @@ def test_the_run_folder_is_watched(data: SequenceStore, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", data)
     engine = Engine(run, open_store("memory"))
     first = engine.model.fingerprint
-    with within(engine, watch=0.05, token=TOKEN) as address, client(address) as http:
+    with within(engine, watch=0.1, token=TOKEN) as address, client(address) as http:
         http.headers["Authorization"] = f"Bearer {TOKEN}"
         whole = (run / "model.safetensors").read_bytes()
         (run / "model.safetensors").write_bytes(whole[:100])

@@ -21,6 +21,8 @@ OPERATIONS = [
     ("GET", "/v1/users"),
     ("GET", "/v1/users/{user}"),
     ("DELETE", "/v1/users/{user}"),
+    ("DELETE", "/v1/users/{user}/events/{event}"),
+    ("PUT", "/v1/users/{user}/events/{event}"),
     ("GET", "/v1/items"),
     ("GET", "/v1/items/{item}/similar"),
 ]

@@ -38,6 +38,7 @@ def test_the_flags_are_made_from_the_settings_of_the_losses() -> None:
         assert Recommender(loss=name).config.loss == CONFIGS[name]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backbone", "way"),
     [
@@ -71,6 +72,7 @@ def test_bert4rec_gets_better_by_gbce() -> None:
     assert losses[-1] < 0.9 * losses[0]
 
 
+@pytest.mark.slow
 @EVERY_WAY
 def test_killed_and_resumed_it_is_the_same_run(
     way: str, store: SequenceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,6 +20,7 @@ from linrec.training.callbacks import Callback
 from linrec.types import InputError
 from tests.training.cases import SMALL, Recorder, contents, cycle, digest, history_without_times
 
+pytestmark = pytest.mark.slow
 SETTINGS = SMALL | {"epochs": 3, "dropout": 0.2, "batch_tokens": 64}
 
 
@@ -299,7 +300,6 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.slow
 def test_killed_and_resumed_is_the_same_run(dataset: Path, tmp_path: Path) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     process = start(dataset, killed)
@@ -318,7 +318,6 @@ def test_killed_and_resumed_is_the_same_run(dataset: Path, tmp_path: Path) -> No
     assert (killed / "evaluation" / "test-full.parquet").is_file()
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_a_process_cleanly(dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = start(dataset, run, "--epochs", "100000", "--patience", "100000")

@@ -12,6 +12,7 @@ from benchmarks import transplant, transplant_models
 
 
 @pytest.mark.slow
+@pytest.mark.peer
 def test_a_tiny_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "transplant.json"
     arguments = "--models encoder --lengths 16 --events 64 --repeats 1 --threads 1 --out"

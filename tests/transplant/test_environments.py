@@ -9,6 +9,8 @@ import pytest
 
 from tests.transplant import environments
 
+pytestmark = pytest.mark.peer
+
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

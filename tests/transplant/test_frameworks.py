@@ -14,7 +14,7 @@ import pytest
 
 from tests.transplant import environments
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.peer]
 
 # one float32 rounding a layer, relative to the outputs
 ROUNDING = 1e-5

@@ -17,6 +17,7 @@ from linrec.cli.prepare import prepare
 from linrec.cli.recipes import recipes
 from linrec.cli.recommend import recommend
 from linrec.cli.serve import serve
+from linrec.cli.store import app as store_app
 from linrec.cli.train import train
 from linrec.types import LinrecError
 
@@ -59,6 +60,7 @@ _COMMANDS = (
 )  # fmt: skip
 for _command in _COMMANDS:
     app.command()(_command)
+app.add_typer(store_app, name="store")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,9 @@ def serve(
     data: Annotated[
         Path | None, typer.Option(help="A dataset whose users the store should have at first.")
     ] = None,
+    resurrect: Annotated[
+        bool, typer.Option("--resurrect", help="With --data: also users who were forgotten.")
+    ] = False,
     token_file: Annotated[
         Path | None, typer.Option(help="A file with the token to require; or set LINREC_TOKEN.")
     ] = None,
@@ -77,12 +81,13 @@ def serve(
     engine = Engine(run, open_store(users), engine_settings)
     console = Console(stderr=True)
     if data is not None:
-        _load(engine, data, console)
+        _load(engine, data, console, resurrect)
+    _warn(engine, console)
     _introduce(engine, users, console, f"{options.host}:{address.getsockname()[1]}")
     serve_http(engine, options, address)
 
 
-def _load(engine: Engine, data: Path, console: Console) -> None:
+def _load(engine: Engine, data: Path, console: Console, resurrect: bool) -> None:
     from linrec.cli.progress import counting
     from linrec.data.dataset.store import SequenceStore
     from linrec.serving import StoreError
@@ -91,10 +96,22 @@ def _load(engine: Engine, data: Path, console: Console) -> None:
     opened, keep = SequenceStore.open(data), engine.settings.keep_events
     try:
         with counting("loading users", console) as progress:
-            taken = import_histories(opened, engine.store, keep, progress)
+            done = import_histories(opened, engine.store, keep, progress, resurrect=resurrect)
     except StoreError as error:
         raise InputError(f"cannot take over the users of {data}: {error}") from None
-    console.print(f"took over {taken:,} users of {data}", highlight=False, markup=False)
+    left_out = ""
+    if done.forgotten:
+        left_out = f"; {done.forgotten:,} were forgotten and stay so without --resurrect"
+    summary = f"took over {done.users:,} users of {data}{left_out}"
+    console.print(summary, highlight=False, markup=False, soft_wrap=True)
+
+
+def _warn(engine: Engine, console: Console) -> None:
+    from linrec.serving import StoreError
+
+    with contextlib.suppress(StoreError):  # a store that is away is reported by /readyz
+        for warning in engine.store.warnings():
+            console.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _introduce(engine: Engine, users: str, console: Console, address: str) -> None:

@@ -23,7 +23,19 @@ Causal = bool | Literal["auto"]
 class Attention(AttentionCore):
     """Attends with any mechanism, under any mask that the mechanism can apply.
 
-    causal: "auto" follows each call's mask; True and False overrule it.
+    Args:
+        mechanism: A name in `linrec.ops.MECHANISMS`.
+        heads: Attention heads.
+        causal: "auto" does what each call's mask says; True and False overrule it.
+        device: Of the decay, where the mechanism has one.
+        dtype: Of the decay.
+
+    Examples:
+        >>> attention = nn.Attention("linrec", heads=2)
+        >>> q, k, v = torch.randn(3, 1, 2, 5, 8)
+        >>> out, _ = attention.attend(q, k, v, nn.Mask(causal=True))
+        >>> torch.allclose(out, ops.attend("linrec", q, k, v, causal=True))
+        True
     """
 
     where = ""  # its name in the model that holds it, for error messages

@@ -13,7 +13,15 @@ from linrec import ops
 
 
 class AttentionCore(nn.Module):
-    """What is left of an attention module without its projections and masks."""
+    """What is left of an attention module without its projections and masks.
+
+    Examples:
+        >>> core = nn.AttentionCore("linrec-decay")
+        >>> core.init_decay(heads=2)
+        >>> q, k, v = torch.randn(3, 1, 2, 5, 8)
+        >>> core.mix(q, k, v, keep=None, causal=True).shape
+        torch.Size([1, 2, 5, 8])
+    """
 
     decay_logit: nn.Parameter  # [H], only for a mechanism that takes a decay
 
@@ -64,10 +72,20 @@ class AttentionCore(nn.Module):
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """[B, N, width] -> [B, heads, N, width / heads]."""
+    """[B, N, width] -> [B, heads, N, width / heads].
+
+    Examples:
+        >>> nn.split_heads(torch.randn(1, 5, 16), heads=2).shape
+        torch.Size([1, 2, 5, 8])
+    """
     return x.view(*x.shape[:-1], heads, x.shape[-1] // heads).transpose(1, 2)
 
 
 def merge_heads(x: Tensor) -> Tensor:
-    """[B, heads, N, width / heads] -> [B, N, width]."""
+    """[B, heads, N, width / heads] -> [B, N, width].
+
+    Examples:
+        >>> nn.merge_heads(torch.randn(1, 2, 5, 8)).shape
+        torch.Size([1, 5, 16])
+    """
     return x.transpose(1, 2).flatten(-2)

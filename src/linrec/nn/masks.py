@@ -22,7 +22,13 @@ FORBIDDEN = -1_000.0
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Three ways to restrict which keys a query sees; all of them apply."""
+    """Three ways to restrict which keys a query sees; all of them apply.
+
+    Examples:
+        >>> mask = nn.Mask(padding=torch.tensor([[True, True, False]]), causal=True)
+        >>> mask.causal
+        True
+    """
 
     padding: Tensor | None = None  # [B, S]
     pairs: Tensor | None = None  # broadcasts to [B, H, L, S]

@@ -20,6 +20,13 @@ class MultiheadAttention(Attention):
     What differs: `mechanism`; an `attn_mask` must be empty, causal or padding unless that is
     softmax; `is_causal` needs no mask beside it; dropout drops events for all queries at once; a
     position whose key is masked, or that has no visible key, gets zeros.
+
+    Examples:
+        >>> attention = nn.MultiheadAttention(16, 2, batch_first=True, mechanism="linrec")
+        >>> x = torch.randn(3, 10, 16)
+        >>> out, _ = attention(x, x, x, is_causal=True, need_weights=False)
+        >>> out.shape
+        torch.Size([3, 10, 16])
     """
 
     # torch's encoder layers bypass this module with a fused kernel of their own, unless the

@@ -81,7 +81,23 @@ def attend(
     causal: bool = False,
     decay: Tensor | None = None,
 ) -> Tensor:
-    """Let each event see every kept event, or with `causal` those up to itself. -> [B, H, N, D]"""
+    """Let each event see every kept event, or with `causal` those up to itself. -> [B, H, N, D]
+
+    Args:
+        mechanism: A name in `MECHANISMS`.
+        q: Queries [B, H, N, D].
+        k: Keys [B, H, N, D].
+        v: Values [B, H, N, D].
+        keep: [B, N] bool, True on real events; None: all are.
+        causal: No event sees a later one.
+        decay: log g of each head [H], for `linrec-decay`.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 4, 10, 8)
+        >>> keep = torch.arange(10) < torch.tensor([[10], [6]])  # the second has 6 events
+        >>> ops.attend("linrec", q, k, v, keep=keep, causal=True).shape
+        torch.Size([2, 4, 10, 8])
+    """
     implementation = find(mechanism)
     _check_shapes(q, k, v, keep)
     rate = _check_decay(mechanism, decay, q)
@@ -100,7 +116,15 @@ def attend_projected(
     causal: bool = False,
     decay: Tensor | None = None,
 ) -> Tensor:
-    """`attend` for q, k and v as one projection leaves them, [B, N, 3, H, D]. -> [B, H, N, D]"""
+    """`attend` for q, k and v as one projection leaves them, [B, N, 3, H, D]. -> [B, H, N, D]
+
+    Examples:
+        >>> projected = torch.randn(2, 10, 3, 4, 8)
+        >>> q, k, v = projected.permute(2, 0, 3, 1, 4)
+        >>> out = ops.attend_projected("linrec", projected)
+        >>> torch.allclose(out, ops.attend("linrec", q, k, v), atol=1e-5)
+        True
+    """
     if projected.dim() != 5 or projected.shape[2] != 3:
         raise InputError(
             f"projected must be [batch, length, 3, heads, width], not {tuple(projected.shape)}"
@@ -123,7 +147,14 @@ def attention_matrix(
     causal: bool = False,
     decay: Tensor | None = None,
 ) -> Tensor:
-    """The explicit B' [B, H, N, N] with attend(...) = B' V. For analysis: O(N^2) memory."""
+    """The explicit B' [B, H, N, N] with attend(...) = B' V. For analysis: O(N^2) memory.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 1, 2, 5, 8)
+        >>> matrix = ops.attention_matrix("linrec", q, k, causal=True)
+        >>> torch.allclose(matrix @ v, ops.attend("linrec", q, k, v, causal=True), atol=1e-5)
+        True
+    """
     each = torch.eye(k.shape[2], dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
     return attend(mechanism, q, k, each, keep=keep, causal=causal, decay=decay)
 
@@ -131,7 +162,14 @@ def attention_matrix(
 def factors(
     mechanism: str, q: Tensor, k: Tensor, *, keep: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """(Q_rho, K_rho), each [B, H, N, D], with Q_rho K_rho^T = B' of the bidirectional form."""
+    """(Q_rho, K_rho), each [B, H, N, D], with Q_rho K_rho^T = B' of the bidirectional form.
+
+    Examples:
+        >>> q, k = torch.randn(2, 1, 2, 5, 8)
+        >>> query, key = ops.factors("linrec", q, k)
+        >>> torch.allclose(query @ key.mT, ops.attention_matrix("linrec", q, k), atol=1e-5)
+        True
+    """
     implementation = find(mechanism)
     if isinstance(implementation, Softmax):
         raise InputError(
@@ -143,7 +181,12 @@ def factors(
 
 
 def start(mechanism: str, batch: int, heads: int, width: int, **dtype_device: Any) -> State:
-    """The state of users without events; its sums are float32 or wider."""
+    """The state of users without events; its sums are float32 or wider.
+
+    Examples:
+        >>> ops.start("linrec", batch=2, heads=4, width=8).memory.shape
+        torch.Size([2, 4, 8, 8])
+    """
     dtype = dtype_device.pop("dtype", None) or torch.get_default_dtype()
     wide = torch.promote_types(dtype, torch.float32)
     return _with_state(mechanism).start(batch, heads, width, dtype=wide, **dtype_device)
@@ -152,7 +195,15 @@ def start(mechanism: str, batch: int, heads: int, width: int, **dtype_device: An
 def step(
     mechanism: str, q: Tensor, k: Tensor, v: Tensor, state: State, *, decay: Tensor | None = None
 ) -> tuple[Tensor, State]:
-    """One more event per user: q, k, v [B, H, 1, D]; O(D^2) whatever the history."""
+    """One more event per user: q, k, v [B, H, 1, D]; O(D^2) whatever the history.
+
+    Examples:
+        >>> state = ops.start("linrec", batch=2, heads=4, width=8)
+        >>> q, k, v = torch.randn(3, 2, 4, 1, 8)
+        >>> out, state = ops.step("linrec", q, k, v, state)
+        >>> out.shape
+        torch.Size([2, 4, 1, 8])
+    """
     if q.shape[2] != 1:
         raise InputError(f"step takes one event at a time, not {q.shape[2]}; resume takes many")
     return resume(mechanism, q, k, v, state, decay=decay)
@@ -168,7 +219,17 @@ def resume(
     keep: Tensor | None = None,
     decay: Tensor | None = None,
 ) -> tuple[Tensor, State]:
-    """Many more events per user at once: the causal form that continues from `state`."""
+    """Many more events per user at once: the causal form that continues from `state`.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 4, 10, 8)
+        >>> state = ops.start("linrec", batch=2, heads=4, width=8)
+        >>> first, state = ops.resume("linrec", q[:, :, :6], k[:, :, :6], v[:, :, :6], state)
+        >>> rest, state = ops.resume("linrec", q[:, :, 6:], k[:, :, 6:], v[:, :, 6:], state)
+        >>> whole = ops.attend("linrec", q, k, v, causal=True)
+        >>> torch.allclose(torch.cat([first, rest], 2), whole, atol=1e-5)
+        True
+    """
     implementation = _with_state(mechanism)
     _check_shapes(q, k, v, keep)
     rate = _check_decay(mechanism, decay, q)
@@ -178,10 +239,22 @@ def resume(
 
 
 def has_state(mechanism: str) -> bool:
+    """Whether the causal form can be continued from a state of fixed size.
+
+    Examples:
+        >>> ops.has_state("linrec"), ops.has_state("softmax")
+        (True, False)
+    """
     return not isinstance(find(mechanism), Softmax)
 
 
 def takes_decay(mechanism: str) -> bool:
+    """Whether heads may forget, by the argument `decay`.
+
+    Examples:
+        >>> [name for name in ops.MECHANISMS if ops.takes_decay(name)]
+        ['linrec-decay']
+    """
     return find(mechanism).takes_decay
 
 
@@ -189,6 +262,10 @@ def kernels(mechanism: str | None = None) -> str:
     """Which kernels run on this CPU: "avx512", "avx2", "portable", or "off: " and the reason.
 
     With a mechanism: whether they run for it.
+
+    Examples:
+        >>> ops.kernels("efficient").split(":")[0]
+        'off'
     """
     running = fused.instructions()
     if running.startswith("off") or mechanism is None or fused.has_kernel(find(mechanism).rule):
@@ -197,7 +274,12 @@ def kernels(mechanism: str | None = None) -> str:
 
 
 def find(mechanism: str) -> LinearMechanism | Softmax:
-    """The mechanism of that name."""
+    """The mechanism of that name.
+
+    Examples:
+        >>> type(ops.find("linrec")).__name__
+        'LinRec'
+    """
     if mechanism not in MECHANISMS:
         raise InputError(f"unknown attention {mechanism!r}; choose from {', '.join(MECHANISMS)}")
     return MECHANISMS[mechanism]

@@ -56,6 +56,13 @@ def without_kernels() -> Iterator[None]:
     """Within it, attention takes the torch form: to compare the two.
 
     Other threads keep the kernels, and so does a graph that was compiled before.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 1, 2, 50, 8)
+        >>> with ops.without_kernels():
+        ...     slow = ops.attend("linrec", q, k, v, causal=True)
+        >>> torch.allclose(slow, ops.attend("linrec", q, k, v, causal=True), atol=1e-5)
+        True
     """
     token = _enabled.set(False)
     try:

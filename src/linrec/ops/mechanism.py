@@ -21,7 +21,13 @@ EPSILON = 1e-8
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one layer remembers of each user's history: all that the next event needs."""
+    """What one layer remembers of each user's history: all that the next event needs.
+
+    Examples:
+        >>> state = ops.start("linrec", batch=1, heads=2, width=4)
+        >>> state.memory.shape, state.column.shape, state.count.shape
+        (torch.Size([1, 2, 4, 4]), torch.Size([1, 2, 4]), torch.Size([1, 2]))
+    """
 
     memory: Tensor  # [B, H, D, D], sum of key-value outer products
     column: Tensor  # [B, H, D], what the mechanism's normaliser sums over the keys

@@ -13,14 +13,26 @@ from linrec.ops.efficient import NO_KEY
 
 @dataclass(frozen=True, slots=True)
 class MeanState:
-    """Weighted sums of each user's history, relative to the largest weight so far."""
+    """Weighted sums of each user's history, relative to the largest weight so far.
+
+    Examples:
+        >>> ops.start_mean(batch=2, width=4).total.shape
+        torch.Size([2, 5])
+    """
 
     total: Tensor  # [B, D + 1], the sum of the weighted vectors, then that of the weights
     peak: Tensor  # [B], the largest logit
 
 
 def start_mean(batch: int, width: int, **dtype_device: torch.dtype | torch.device) -> MeanState:
-    """The state of users without events."""
+    """The state of users without events.
+
+    Examples:
+        >>> state = ops.start_mean(batch=1, width=1)
+        >>> mean, state = ops.running_mean(torch.ones(1, 1, 1), torch.zeros(1, 1), state=state)
+        >>> mean.item()
+        1.0
+    """
     total = torch.zeros(batch, width + 1, **dtype_device)  # type: ignore[call-overload]
     return MeanState(total, torch.full_like(total[:, 0], NO_KEY))
 
@@ -32,6 +44,12 @@ def running_mean(
 
     x: [B, N, D], logit: [B, N], keep: [B, N]  ->  [B, N, D]. Exponents are taken relative to the
     largest logit so far, so that none overflows and no later event pushes an earlier mean to 0 / 0.
+
+    Examples:
+        >>> x = torch.tensor([[[1.0], [3.0], [8.0]]])
+        >>> mean, state = ops.running_mean(x, torch.zeros(1, 3))
+        >>> mean.flatten().tolist()
+        [1.0, 2.0, 4.0]
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     if not x.shape[1]:

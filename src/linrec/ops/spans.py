@@ -11,7 +11,12 @@ SHORTEST_SPAN, LONGEST_SPAN = 2.0, 2048.0
 
 
 def initial_decay_logits(heads: int) -> Tensor:
-    """logit of g = exp(-1 / span), spans spread evenly on a log scale."""
+    """logit of g = exp(-1 / span), spans spread evenly on a log scale.
+
+    Examples:
+        >>> [round(g, 3) for g in ops.initial_decay_logits(3).sigmoid().tolist()]
+        [0.607, 0.984, 1.0]
+    """
     middle = (SHORTEST_SPAN * LONGEST_SPAN) ** 0.5
     spans = (
         torch.tensor([middle])

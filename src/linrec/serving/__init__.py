@@ -8,21 +8,27 @@ from typing import TYPE_CHECKING, Any
 from linrec.serving.settings import EngineSettings
 
 if TYPE_CHECKING:
-    from linrec.serving.answers import Answer, Ask, Explanation, UnknownError, UserView
     from linrec.serving.appending import Append, Appended, LateEventError, NewEvent
     from linrec.serving.engine import Engine
+    from linrec.serving.messages import (
+        Explanation,
+        RecommendRequest,
+        RecommendResponse,
+        UnknownError,
+        UserView,
+    )
     from linrec.serving.stores import Store, StoreError, StoreFullError, open_store
 
 __all__ = [
-    "Answer",
     "Append",
     "Appended",
-    "Ask",
     "Engine",
     "EngineSettings",
     "Explanation",
     "LateEventError",
     "NewEvent",
+    "RecommendRequest",
+    "RecommendResponse",
     "Store",
     "StoreError",
     "StoreFullError",
@@ -33,7 +39,13 @@ __all__ = [
 
 # imported on first use: the help of `linrec serve` shows the settings without torch
 _HOMES = {
-    "answers": ("Answer", "Ask", "Explanation", "UnknownError", "UserView"),
+    "messages": (
+        "RecommendResponse",
+        "RecommendRequest",
+        "Explanation",
+        "UnknownError",
+        "UserView",
+    ),
     "appending": ("Append", "Appended", "LateEventError", "NewEvent"),
     "engine": ("Engine",),
     "stores": ("Store", "StoreError", "StoreFullError", "open_store"),

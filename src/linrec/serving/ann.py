@@ -11,10 +11,10 @@ from torch import Tensor
 
 from linrec.types import InputError
 
-# links of an item, candidates weighed when an item is linked, and at least when one is searched:
+# links per item, candidates considered when an item is linked, and at least in a search:
 # on vectors drawn at random, where neighbours are hardest to find, 0.98 of the ten best of 20,000
 LINKS, BUILD_WIDTH, SEARCH_WIDTH = 32, 80, 128
-MOST_EXTRA = 256  # items fetched beyond four times k, because some may not be shown
+MAX_EXTRA = 256  # items fetched beyond four times k, because some may not be shown
 
 
 class AnnIndex:
@@ -32,18 +32,18 @@ class AnnIndex:
         self._index.add(rows)
 
     def search(self, hidden: Tensor, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Item indices (0: no more were found) and scores, [rows, count] each, best first."""
+        """Item indices (0: there are no more) and scores, [rows, count] each, best first."""
         if self._has_bias:
             hidden = torch.cat([hidden, hidden.new_ones(len(hidden), 1)], 1)
         query = np.ascontiguousarray(hidden.numpy(), dtype=np.float32)
         wide = self._faiss.SearchParametersHNSW(efSearch=max(SEARCH_WIDTH, 2 * count))
-        scores, places = self._index.search(query, count, params=wide)
-        return places + 1, scores
+        scores, rows = self._index.search(query, count, params=wide)
+        return rows + 1, scores
 
 
 def fetched(k: int, hidden: int) -> int:
-    """How many to fetch so that k are probably left when what may not be shown is gone."""
-    return k + min(hidden, 3 * k + MOST_EXTRA)
+    """How many to fetch so that k probably remain after hidden items are removed."""
+    return k + min(hidden, 3 * k + MAX_EXTRA)
 
 
 def _faiss() -> Any:

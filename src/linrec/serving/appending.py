@@ -1,4 +1,4 @@
-"""Events of several users, appended together: one read, one model call, one write a round."""
+"""Events of several users, appended together: one read, one model call, one write per round."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from time import sleep, time
 
 from linrec.serving.model import ServedModel
 from linrec.serving.settings import EngineSettings
-from linrec.serving.stores import Change, Event, Head, Store, StoreError
+from linrec.serving.snapshot import Origin
+from linrec.serving.stores import Change, Event, Head, Store, StoreError, new_version
 from linrec.types import InputError
 
-ATTEMPTS = 50  # against writers that are faster; each of them has got an event in
+ATTEMPTS = 50  # against faster writers, each of which has stored an event
 PAUSE = 0.002  # seconds, longer with every attempt
 
 
 class LateEventError(InputError):
-    """An event is older than the newest, and the policy refuses such."""
+    """An event is older than the newest one, and late events are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,14 @@ class Appended:
 
 @dataclass(slots=True)
 class _Job:
-    place: int  # among the answers
-    asked: Append
+    """One request, planned again on every attempt from the head as it is then."""
+
+    position: int  # among the results
+    request: Append
     head: Head | None = None
     events: Sequence[Event] = ()
     late: bool = False
+    version: str = ""  # of the head, once this attempt is committed
     snapshot: bytes | None = None
 
 
@@ -62,49 +66,52 @@ class Appender:
         self._store, self._settings, self._model = store, settings, model
 
     def append(self, requests: list[Append]) -> list[Outcome]:
-        """What became of each; requests of one user in the order they came."""
-        answers: dict[int, Outcome] = {}
-        waiting = [_Job(place, asked) for place, asked in enumerate(requests)]
+        """The result of each request; requests of one user keep their order."""
+        results: dict[int, Outcome] = {}
+        waiting = [_Job(position, request) for position, request in enumerate(requests)]
         attempt = 0
         while waiting:
-            first = {job.asked.user: job for job in reversed(waiting)}  # the earliest of each user
+            first = {
+                job.request.user: job for job in reversed(waiting)
+            }  # the earliest of each user
             try:
                 done = self._round(list(first.values()))
-            except StoreError as error:  # earlier rounds are kept, and are answered so
-                done = dict.fromkeys((job.place for job in waiting), error)
-            answers |= done
-            waiting = [job for job in waiting if job.place not in done]
+            except StoreError as error:  # what earlier rounds committed stays committed
+                done = dict.fromkeys((job.position for job in waiting), error)
+            results |= done
+            waiting = [job for job in waiting if job.position not in done]
             attempt = 0 if done else attempt + 1
             if attempt == ATTEMPTS:
                 busy = StoreError("other writers kept changing the user; try again")
-                answers |= {job.place: busy for job in waiting}
+                results |= {job.position: busy for job in waiting}
                 break
             if attempt:
                 sleep(PAUSE * attempt)
-        return [answers[place] for place in range(len(requests))]
+        return [results[position] for position in range(len(requests))]
 
     def _round(self, jobs: list[_Job]) -> dict[int, Outcome]:
-        """At most one request a user; those that another writer overtook have no answer yet."""
-        heads = self._store.heads([job.asked.user for job in jobs])
-        ids = [[event.id for event in job.asked.events if event.id is not None] for job in jobs]
+        """At most one request per user; those that lost to another writer have no result yet."""
+        heads = self._store.heads([job.request.user for job in jobs])
+        ids = [[event.id for event in job.request.events if event.id is not None] for job in jobs]
         kept = [[] if head is None else some for head, some in zip(heads, ids, strict=True)]
-        users = [job.asked.user for job in jobs]
+        users = [job.request.user for job in jobs]
         known = self._store.known_ids(list(zip(users, kept, strict=True)))
         done: dict[int, Outcome] = {}
         for job, head, old in zip(jobs, heads, known, strict=True):
-            job.head = head
+            # nothing of an earlier attempt may be committed: another writer changed the user since
+            job.head, job.version, job.snapshot = head, new_version(), None
             try:
                 self._plan(job, old)
             except LateEventError as error:
-                done[job.place] = error
+                done[job.position] = error
                 continue
             if not job.events:  # all of them were here before
-                done[job.place] = self._outcome(job)
-        jobs = [job for job in jobs if job.place not in done]
+                done[job.position] = self._outcome(job)
+        jobs = [job for job in jobs if job.position not in done]
         self._advance(jobs)
         for job, ok in zip(jobs, self._store.commit([self._change(j) for j in jobs]), strict=True):
             if ok:
-                done[job.place] = self._outcome(job)
+                done[job.position] = self._outcome(job)
         return done
 
     def _plan(self, job: _Job, old: set[str]) -> None:
@@ -112,12 +119,12 @@ class Appender:
         newest = float("-inf") if job.head is None else job.head.newest
         seen, events = set(old), []
         latest, now = newest, time()
-        for event in job.asked.events:
+        for event in job.request.events:
             if event.id is not None and event.id in seen:
                 continue
             if event.id is not None:
                 seen.add(event.id)
-            # what has no time happens now, and never before what has happened already
+            # an event without a time happens now, and never before the newest one
             when = max(now, latest) if event.time is None else event.time
             latest = max(latest, when)
             events.append(Event(event.item, when, event.id))
@@ -133,27 +140,31 @@ class Appender:
         job.events = sorted(events, key=lambda event: event.time)
 
     def _advance(self, jobs: list[_Job]) -> None:
-        """Bring each state up to date where that is cheap; others are made anew when needed."""
+        """Update each state where that is cheap; others are rebuilt when they are needed."""
         model = self._model()
         if not model.streams:
             return
         ready, users = [], []
         for job in jobs:
-            snapshot = None if job.head is None else model.read(job.head.snapshot)
+            snapshot = None if job.head is None else model.read(job.head)
             if not job.late and (job.head is None or snapshot is not None):
                 ready.append(job)
                 users.append((snapshot, model.indices(event.item for event in job.events)))
         if ready:
             for job, after in zip(ready, model.advance(users), strict=True):
-                job.snapshot = model.write(after)
+                job.snapshot = model.write(after, Origin(job.version, self._total(job)))
 
     def _change(self, job: _Job) -> Change:
         version = None if job.head is None else job.head.version
         keep = self._settings.keep_events
-        return Change(job.asked.user, version, job.events, job.snapshot, keep)
+        return Change(job.request.user, version, job.events, job.snapshot, keep, job.version)
 
-    def _outcome(self, job: _Job) -> Appended:
+    def _total(self, job: _Job) -> int:
+        """Events kept of the user after the request."""
         before = 0 if job.head is None else job.head.events
         new = len(job.events)
-        total = min(before + new, self._settings.keep_events) if new else before
-        return Appended(job.asked.user, new, len(job.asked.events) - new, total)
+        return min(before + new, self._settings.keep_events) if new else before
+
+    def _outcome(self, job: _Job) -> Appended:
+        user, new = job.request.user, len(job.events)
+        return Appended(user, new, len(job.request.events) - new, self._total(job))

@@ -1,55 +1,83 @@
-"""Requests that come at the same time, answered together."""
+"""Requests that arrive at the same time, processed together; a full queue refuses more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import BoundedSemaphore, Event, Lock, Thread
 from time import monotonic
 from typing import Generic, TypeVar
 
-Question = TypeVar("Question")
-Answer = TypeVar("Answer")
+from linrec.serving.cancellation import CancelledError, check_cancelled, current_scope
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 
 
 class ClosedError(RuntimeError):
-    """Asked after the end."""
+    """A request after the end."""
 
 
-class Batcher(Generic[Question, Answer]):
-    """One thread that takes what has gathered while it was busy, up to `size` questions.
+class BusyError(RuntimeError):
+    """Too many requests are waiting."""
 
-    An idle batcher answers at once. `wait` makes it linger for company, which costs a lone caller
-    that long and pays only where a batch costs little more than a single question.
+    def __init__(self) -> None:
+        super().__init__("too many requests are waiting; try again later")
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting(Generic[Request, Response]):
+    request: Request
+    scope: Event | None  # set once nobody waits for the response
+    future: Future[Response] = field(default_factory=Future)
+
+    @property
+    def cancelled(self) -> bool:
+        return self.scope is not None and self.scope.is_set()
+
+
+class Batcher(Generic[Request, Response]):
+    """One thread that takes what has gathered while it was busy, up to `size` requests.
+
+    An idle batcher responds at once. `wait` makes it linger for company, which costs a lone caller
+    that long and pays only where a batch costs little more than a single request.
     """
 
     def __init__(
         self,
-        work: Callable[[list[Question]], Sequence[Answer | Exception]],
+        work: Callable[[list[Request]], Sequence[Response | Exception]],
         *,
         size: int,
         wait: float = 0.0,
+        max_waiting: int = 1024,
         name: str = "batcher",
     ) -> None:
-        self._work, self._size, self._wait = work, size, wait
-        self._queue: SimpleQueue[tuple[Question, Future[Answer]] | None] = SimpleQueue()
+        self._work, self._size, self._wait, self._max_waiting = work, size, wait, max_waiting
+        self._queue: SimpleQueue[_Waiting[Request, Response] | None] = SimpleQueue()
         self._lock, self._closed = Lock(), False
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def ask(self, questions: Sequence[Question]) -> list[Answer]:
-        """All answers, in order; raises what the first failing one raised."""
-        futures: list[Future[Answer]] = [Future() for _ in questions]
+    def submit(self, requests: Sequence[Request]) -> list[Response]:
+        """All responses, in order; raises what the first failing one raised."""
+        check_cancelled()
+        scope = current_scope()
+        waiting: list[_Waiting[Request, Response]] = [_Waiting(each, scope) for each in requests]
         with self._lock:  # nothing may be queued behind the end
             if self._closed:
                 raise ClosedError("the engine is closed")
-            for pair in zip(questions, futures, strict=True):
-                self._queue.put(pair)
-        return [future.result() for future in futures]
+            queued = self._queue.qsize()
+            if queued and queued + len(waiting) > self._max_waiting:
+                raise BusyError
+            for each in waiting:
+                self._queue.put(each)
+        return [each.future.result() for each in waiting]
 
     def close(self) -> None:
-        """Answer what was taken, then end."""
+        """Process what was taken, then end."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -59,33 +87,60 @@ class Batcher(Generic[Question, Answer]):
     def _run(self) -> None:
         while (first := self._queue.get()) is not None:
             batch, more = self._gather(first)
-            self._answer(batch)
+            self._process(batch)
             if not more:
                 return
 
     def _gather(
-        self, first: tuple[Question, Future[Answer]]
-    ) -> tuple[list[tuple[Question, Future[Answer]]], bool]:
+        self, first: _Waiting[Request, Response]
+    ) -> tuple[list[_Waiting[Request, Response]], bool]:
         batch, until = [first], monotonic() + self._wait
         while len(batch) < self._size:
             try:
                 left = until - monotonic()
-                found = self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait()
+                after = self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait()
             except Empty:
                 break
-            if found is None:
+            if after is None:
                 return batch, False
-            batch.append(found)
+            batch.append(after)
         return batch, True
 
-    def _answer(self, batch: list[tuple[Question, Future[Answer]]]) -> None:
-        answers: Sequence[Answer | Exception]
+    def _process(self, batch: list[_Waiting[Request, Response]]) -> None:
+        for each in batch:
+            if each.cancelled:
+                each.future.set_exception(CancelledError("nobody waits for this request any more"))
+        batch = [each for each in batch if not each.future.done()]
+        if not batch:
+            return
+        responses: Sequence[Response | Exception]
         try:
-            answers = self._work([question for question, _ in batch])
-        except Exception as error:  # whoever asked is told; the thread lives on
-            answers = [error] * len(batch)
-        for (_, future), answer in zip(batch, answers, strict=True):
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
+            responses = self._work([each.request for each in batch])
+            assert len(responses) == len(batch)
+        except Exception as error:  # every caller gets it; the thread lives on
+            responses = [error] * len(batch)
+        for each, response in zip(batch, responses, strict=True):
+            if isinstance(response, Exception):
+                each.future.set_exception(response)
             else:
-                future.set_result(answer)
+                each.future.set_result(response)
+
+
+class LongWork:
+    """At most `at_once` pieces of long work at the same time, and at most `max_waiting` more."""
+
+    def __init__(self, at_once: int, max_waiting: int) -> None:
+        self._running = BoundedSemaphore(at_once)
+        self._admitted = BoundedSemaphore(at_once + max_waiting)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Raises BusyError if too many wait, CancelledError if the caller left meanwhile."""
+        if not self._admitted.acquire(blocking=False):
+            raise BusyError
+        try:
+            with self._running:
+                check_cancelled()
+                yield
+        finally:
+            self._admitted.release()

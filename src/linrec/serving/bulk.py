@@ -1,13 +1,20 @@
-"""Histories of a dataset into a store, so that a server begins with what is known already."""
+"""Imports the histories of a dataset into a store, so that a server starts with them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from linrec.data.dataset.store import SequenceStore
+from linrec.serving.ids import check_new_id
 from linrec.serving.stores import Change, Event, Store
 
 USERS_AT_ONCE = 200
+
+
+class Imported(NamedTuple):
+    users: int  # stored
+    forgotten: int  # left out, because they were forgotten earlier
 
 
 def import_histories(
@@ -15,30 +22,42 @@ def import_histories(
     store: Store,
     keep: int,
     progress: Callable[[int, int], None] | None = None,
-) -> int:
-    """Users that the store does not have yet, each with all events or not at all; how many.
+    *,
+    resurrect: bool = False,
+) -> Imported:
+    """Store users that the store does not have yet, each with all events or not at all.
 
-    States are made when a user is first asked for.
+    Users who were forgotten stay so unless `resurrect`. States are made when they are needed.
     """
-    taken = done = 0
-    for changes in _changes(data, store, keep):
-        taken += sum(store.commit(changes))
+    imported = refused = done = 0
+    for changes in _changes(data, store, keep, resurrect):
+        applied = store.commit(changes)
+        imported, refused = imported + sum(applied), refused + applied.count(False)
         done += USERS_AT_ONCE
         if progress is not None:
             progress(min(done, data.n_users), data.n_users)
-    return taken
+    return Imported(imported, refused)
 
 
-def _changes(data: SequenceStore, store: Store, keep: int) -> Iterator[list[Change]]:
-    users = [str(user) for user in data.users.ids]
-    items = ["", *(str(item) for item in data.catalogue.ids)]
+def _changes(
+    data: SequenceStore, store: Store, keep: int, resurrect: bool
+) -> Iterator[list[Change]]:
+    users = [check_new_id(str(user)) for user in data.users.ids]
+    items = ["", *(check_new_id(str(item)) for item in data.catalogue.ids)]
     for first in range(0, len(users), USERS_AT_ONCE):
         some = users[first : first + USERS_AT_ONCE]
         new = [head is None for head in store.heads(some)]
         yield [
-            Change(user, None, _events(data, items, first + place), None, keep)
-            for place, user in enumerate(some)
-            if new[place]
+            Change(
+                user,
+                None,
+                _events(data, items, first + row),
+                None,
+                keep,
+                unless_forgotten=not resurrect,
+            )
+            for row, user in enumerate(some)
+            if new[row]
         ]
 
 

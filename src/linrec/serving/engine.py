@@ -2,54 +2,90 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import BoundedSemaphore, Lock
+from threading import Lock
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from linrec.serving import ranking
-from linrec.serving.answers import (
-    Answer,
-    Ask,
+from linrec.serving.appending import Append, Appended, Appender, NewEvent
+from linrec.serving.batcher import Batcher, LongWork
+from linrec.serving.canary import check_canary
+from linrec.serving.explaining import leave_one_out
+from linrec.serving.ids import check_new_id
+from linrec.serving.messages import (
     Contribution,
     Explanation,
     Item,
-    StateWord,
+    RecommendRequest,
+    RecommendResponse,
+    StateStatus,
     UnknownError,
     UserView,
 )
-from linrec.serving.appending import Append, Appended, Appender, NewEvent
-from linrec.serving.batcher import Batcher
-from linrec.serving.explaining import leave_one_out
 from linrec.serving.model import STRETCH, ServedModel
-from linrec.serving.ranking import Ranked, Wish
+from linrec.serving.ranking import Ranked, RankRequest
 from linrec.serving.settings import EngineSettings
-from linrec.serving.snapshot import Indices, Snapshot
-from linrec.serving.stores import Change, Head, Store
+from linrec.serving.snapshot import Indices, Origin, Snapshot
+from linrec.serving.stores import Change, Forgotten, Head, Store, StoreError, new_version
+from linrec.types import InputError, argument
 
 
 class Engine:
-    """One model, one store, any number of threads."""
+    """One model, one store, any number of threads.
+
+    Examples:
+        >>> from linrec.serving import Engine, NewEvent, open_store
+        >>> engine = Engine("run", open_store("memory"))
+        >>> engine.append("ann", [NewEvent("film-001", id="e1"), NewEvent("film-002")]).appended
+        2
+        >>> engine.append("ann", [NewEvent("film-001", id="e1")]).appended  # known already
+        0
+        >>> response = engine.recommend("ann", k=3, exclude=["film-003"])
+        >>> response.source, len(response.items)
+        ('model', 3)
+        >>> [event.item for event in engine.explain("film-004", "ann").events]
+        ['film-001', 'film-002']
+        >>> len(engine.similar("film-001", k=2))
+        2
+        >>> engine.user("ann").events
+        2
+        >>> engine.forget("ann")
+        True
+        >>> engine.close()
+    """
 
     def __init__(
         self, run: str | Path, store: Store, settings: EngineSettings | None = None
     ) -> None:
         self.settings = settings or EngineSettings()
         self.store = store
+        if self.settings.unsafe_store == "refuse":
+            for warning in store.warnings():
+                raise InputError(f"{warning}, or allow it with {argument('unsafe_store', 'warn')}")
         self._model = ServedModel(run, self.settings.ann_from)
         self._reloading = Lock()
-        self._long_work = BoundedSemaphore(self.settings.long_work)
+        self._long_work = LongWork(self.settings.long_work, self.settings.max_waiting_long)
         self.rebuilt = 0
         appender = Appender(store, self.settings, lambda: self._model)
-        size, wait = self.settings.batch_size, self.settings.batch_wait
-        self._appends: Batcher[Append, Appended] = Batcher(
-            appender.append, size=size, wait=wait, name="append"
+        self._appends: Batcher[Append, Appended] = self._batcher(appender.append, "append")
+        self._ranks: Batcher[RankRequest, Ranked] = self._batcher(_rank, "rank")
+
+    def _batcher(self, work: Callable[[list[Any]], Sequence[Any]], name: str) -> Batcher[Any, Any]:
+        given = self.settings
+        return Batcher(
+            work,
+            size=given.batch_size,
+            wait=given.batch_wait,
+            max_waiting=given.max_waiting,
+            name=name,
         )
-        self._ranks: Batcher[Wish, Ranked] = Batcher(_rank, size=size, wait=wait, name="rank")
 
     @property
     def model(self) -> ServedModel:
@@ -60,7 +96,13 @@ class Engine:
         return self.append_many([Append(user, events)])[0]
 
     def append_many(self, requests: Sequence[Append]) -> list[Appended]:
-        return self._appends.ask(requests)
+        for request in requests:
+            check_new_id(request.user)
+            for event in request.events:
+                check_new_id(event.item)
+                if event.id is not None:
+                    check_new_id(event.id)
+        return self._appends.submit(requests)
 
     def recommend(
         self,
@@ -71,35 +113,42 @@ class Engine:
         exclude: Sequence[str] = (),
         only: Sequence[str] | None = None,
         keep_seen: bool = False,
-    ) -> Answer:
-        """The k items that the user, or whoever has this history, will most likely want next."""
-        asked = Ask(
+    ) -> RecommendResponse:
+        """The k items that the user, or a user with this history, will most likely want next."""
+        requests = RecommendRequest(
             user=user, history=history, k=k, exclude=exclude, only=only, keep_seen=keep_seen
         )
-        return self.recommend_many([asked])[0]
+        return self.recommend_many([requests])[0]
 
-    def recommend_many(self, asked: Sequence[Ask]) -> list[Answer]:
+    def recommend_many(self, requests: Sequence[RecommendRequest]) -> list[RecommendResponse]:
         model = self._model
-        users = [ask.user for ask in asked if ask.user is not None]
+        users = [request.user for request in requests if request.user is not None]
         heads = dict(zip(users, self.store.heads(users), strict=True)) if users else {}
-        wishes = [
-            _wish(model, ask, self._past(model, ask, heads.get(ask.user or ""))) for ask in asked
+        rank_requests = [
+            _rank_request(model, request, self._past(model, request, heads.get(request.user or "")))
+            for request in requests
         ]
         return [
-            Answer(ask.user, "popular" if wish.past is None else "model", _items(model, ranked))
-            for ask, wish, ranked in zip(asked, wishes, self._ranks.ask(wishes), strict=True)
+            RecommendResponse(
+                request.user,
+                "cold-start" if rank_request.past is None else "model",
+                _items(model, ranked),
+            )
+            for request, rank_request, ranked in zip(
+                requests, rank_requests, self._ranks.submit(rank_requests), strict=True
+            )
         ]
 
-    def _past(self, model: ServedModel, ask: Ask, head: Head | None) -> _Past:
-        """What somebody is known by: a stored state where there is one, else the events."""
-        if ask.history is not None:
-            return self._of_events(model, model.indices(ask.history))
+    def _past(self, model: ServedModel, request: RecommendRequest, head: Head | None) -> _Past:
+        """What is known of a user: the stored state if there is one, else the events."""
+        if request.history is not None:
+            return self._of_events(model, model.indices(request.history))
         if head is None:
             return _NOTHING
-        assert ask.user is not None
+        assert request.user is not None
         if not model.streams:
-            return self._of_events(model, self._known_history(model, ask.user))
-        snapshot = model.read(head.snapshot) or self._rebuild(model, ask.user)
+            return self._of_events(model, self._known_history(model, request.user))
+        snapshot = model.read(head) or self._rebuild(model, request.user)
         return _Past(model.hidden(snapshot), snapshot.seen) if len(snapshot.seen) else _NOTHING
 
     def _of_events(self, model: ServedModel, items: Indices) -> _Past:
@@ -108,54 +157,59 @@ class Engine:
             return _NOTHING
         if len(items) <= STRETCH:
             return _Past(items, np.unique(items))
-        with self._long_work:
+        with self._long_work.turn():
             return _Past(model.encode([items])[0], np.unique(items))
 
     def _known_history(self, model: ServedModel, user: str) -> Indices:
         return model.indices(event.item for event in self.store.history(user))
 
     def _rebuild(self, model: ServedModel, user: str) -> Snapshot:
-        """Make a state anew from what is kept, in the caller's own time."""
-        with self._long_work:
+        """A state from the stored history, in the caller's own thread."""
+        with self._long_work.turn():
             head = self.store.heads([user])[0]
             if head is None:  # forgotten meanwhile
                 return model.advance([(None, np.empty(0, np.int64))])[0]
-            found = model.read(head.snapshot)  # somebody else may have made it meanwhile
-            if found is not None:
-                return found
+            current = model.read(head)  # another thread may have rebuilt it meanwhile
+            if current is not None:
+                return current
             made = model.advance([(None, self._known_history(model, user))])[0]
-            # kept only if no event came in between; whoever asks next will try again
-            keep = self.settings.keep_events
-            self.store.commit([Change(user, head.version, (), model.write(made), keep)])
+            self._keep(model, user, head, made)
             self.rebuilt += 1
             return made
+
+    def _keep(self, model: ServedModel, user: str, head: Head, made: Snapshot) -> None:
+        """Only if no event came in between; otherwise the next reader rebuilds again."""
+        keep, version = self.settings.keep_events, new_version()
+        content = model.write(made, Origin(version, min(head.events, keep)))
+        with contextlib.suppress(StoreError):  # a store that cannot write still serves readers
+            self.store.commit([Change(user, head.version, (), content, keep, version)])
 
     def explain(
         self, item: str, user: str | None = None, *, history: Sequence[str] | None = None
     ) -> Explanation:
         """By how much each of the newest events raised the score (`explaining.leave_one_out`)."""
         model = self._model
-        ask = Ask(user=user, history=history)
+        request = RecommendRequest(user=user, history=history)
         index = _index(model, item)
-        if ask.history is None:
-            assert ask.user is not None
-            items = self._known_history(model, ask.user)
+        if request.history is None:
+            assert request.user is not None
+            items = self._known_history(model, request.user)
         else:
-            items = model.indices(ask.history)
+            items = model.indices(request.history)
         if not len(items):
             raise UnknownError(
                 "no past event of an item the model knows, so there is nothing to explain; append "
                 "events first"
             )
-        with self._long_work:
+        with self._long_work.turn():
             score, parts = leave_one_out(model, items, index)
-        told = zip(items[len(items) - len(parts) :], parts, strict=True)
+        newest_items = zip(items[len(items) - len(parts) :], parts, strict=True)
         return Explanation(
             item,
             score,
             tuple(
                 Contribution(model.ids[past - 1], model.titles[past - 1], part)
-                for past, part in told
+                for past, part in newest_items
             ),
         )
 
@@ -173,21 +227,35 @@ class Engine:
         titled = tuple((event, model.title(event.item)) for event in events)
         return UserView(user, head.events, titled, _state(model, head))
 
-    def forget(self, user: str) -> bool:
-        """Remove all that is kept of a user; whether there was anything."""
+    def forget(self, user: str) -> Forgotten:
+        """Remove all that is kept of a user; false if there was nothing."""
         return self.store.forget(user)
+
+    def delete_event(self, user: str, event_id: str) -> Forgotten:
+        """Remove one event, as if it had never happened; false if there was no such event."""
+        return self.store.replace_event(user, event_id, None)
+
+    def correct_event(
+        self, user: str, event_id: str, item: str, time: float | None = None
+    ) -> Forgotten:
+        """Give one event another item, and another time if there is one."""
+        done = self.store.replace_event(user, event_id, check_new_id(item), time)
+        if not done:
+            raise UnknownError("there is no such event")
+        return done
 
     def reload(self, run: str | Path | None = None) -> bool:
         """Serve another run, or the same folder if it has changed; whether it did.
 
-        Requests under way end with the model they began with. A run that cannot be read raises
-        InputError, and the old one stays.
+        Requests in progress end with the model they began with. A run that cannot be read or fails
+        its canary raises InputError, and the old one stays.
         """
         with self._reloading:
-            place = self._model.run if run is None else run
-            model = ServedModel(place, self.settings.ann_from)
+            folder = self._model.run if run is None else run
+            model = ServedModel(folder, self.settings.ann_from)
             if model.fingerprint == self._model.fingerprint:
                 return False
+            check_canary(model, self._model, self.store)
             self._model = model
             return True
 
@@ -207,25 +275,25 @@ class _Past:
 _NOTHING = _Past(None, np.empty(0, np.int64))
 
 
-def _wish(model: ServedModel, ask: Ask, past: _Past) -> Wish:
-    hide = model.indices(ask.exclude)
-    if not ask.keep_seen:
+def _rank_request(model: ServedModel, request: RecommendRequest, past: _Past) -> RankRequest:
+    hide = model.indices(request.exclude)
+    if not request.keep_seen:
         hide = np.concatenate([past.seen, hide])
-    only = None if ask.only is None else model.indices(ask.only)
-    return Wish(model, past.known, ask.k, hide, only)
+    only = None if request.only is None else model.indices(request.only)
+    return RankRequest(model, past.known, request.k, hide, only)
 
 
-def _rank(wishes: list[Wish]) -> list[Ranked]:
-    """Around a reload there may be wishes of two models."""
+def _rank(rank_requests: list[RankRequest]) -> list[Ranked]:
+    """Around a reload there may be rank_requests of two models."""
     by_model: dict[ServedModel, list[int]] = defaultdict(list)
-    for place, wish in enumerate(wishes):
-        by_model[wish.model].append(place)
-    answers: list[Ranked] = [[] for _ in wishes]
-    for places in by_model.values():
-        found = ranking.rank([wishes[place] for place in places])
-        for place, ranked in zip(places, found, strict=True):
-            answers[place] = ranked
-    return answers
+    for position, rank_request in enumerate(rank_requests):
+        by_model[rank_request.model].append(position)
+    lists: list[Ranked] = [[] for _ in rank_requests]
+    for positions in by_model.values():
+        found = ranking.rank([rank_requests[position] for position in positions])
+        for position, ranked in zip(positions, found, strict=True):
+            lists[position] = ranked
+    return lists
 
 
 def _items(model: ServedModel, ranked: Ranked) -> tuple[Item, ...]:
@@ -241,7 +309,7 @@ def _index(model: ServedModel, item: str) -> int:
     return found
 
 
-def _state(model: ServedModel, head: Head) -> StateWord:
+def _state(model: ServedModel, head: Head) -> StateStatus:
     if not model.streams:
         return "none"
-    return "stale" if model.read(head.snapshot) is None else "current"
+    return "stale" if model.read(head) is None else "current"

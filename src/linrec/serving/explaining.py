@@ -1,4 +1,4 @@
-"""Which past events a score came from: each is left out in turn, and the score made again."""
+"""Which past events a score came from: each is left out in turn, and the score computed again."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def leave_one_out(model: ServedModel, items: Indices, item: int) -> tuple[float,
     """
     if model.streams:
         return _from_state(model, items, item)
-    asked = max(min(NEWEST, len(items), BUDGET // len(items)), 1)
-    first = len(items) - asked
-    rows = [items, *(np.delete(items, place) for place in range(first, len(items)))]
+    count = max(min(NEWEST, len(items), BUDGET // len(items)), 1)
+    first = len(items) - count
+    rows = [items, *(np.delete(items, position) for position in range(first, len(items)))]
     return _differences(model, rows, None, item)
 
 
@@ -32,7 +32,7 @@ def _from_state(model: ServedModel, items: Indices, item: int) -> tuple[float, l
     """The past before the newest events is read once and shared."""
     past, newest = items[:-NEWEST], items[-NEWEST:]
     snapshot = model.advance([(None, past)])[0] if len(past) else None
-    rows = [newest, *(np.delete(newest, place) for place in range(len(newest)))]
+    rows = [newest, *(np.delete(newest, position) for position in range(len(newest)))]
     return _differences(model, rows, snapshot, item)
 
 

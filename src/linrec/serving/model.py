@@ -15,10 +15,11 @@ from linrec.data.dataset.sequences import Sequences
 from linrec.files.guard import reading
 from linrec.runs.run import Run
 from linrec.serving.ann import AnnIndex
-from linrec.serving.snapshot import FINGERPRINT, Indices, Snapshot, StateCodec, pack, unpack
+from linrec.serving.snapshot import FINGERPRINT, Indices, Origin, Snapshot, StateCodec, pack, unpack
+from linrec.serving.stores import Head
 from linrec.types import PAD
 
-SNAPSHOT_FORMAT = b"1"
+SNAPSHOT_FORMAT = b"2"
 # events advanced at once: bounds the memory of a long history, and the padding of a short one
 STRETCH = 256
 
@@ -38,9 +39,9 @@ class ServedModel:
         self.titles: list[str | None] = (
             table["title"].to_list() if "title" in table.columns else [None] * len(self.ids)
         )
-        self._index = {item: place for place, item in enumerate(self.ids, start=1)}
+        self._index = {item: row for row, item in enumerate(self.ids, start=1)}
         self.popularity = catalogue.cold_start_scores()
-        with torch.inference_mode():  # once: some backbones make them anew from their weights
+        with torch.inference_mode():  # once: some backbones compute them from their weights
             self.vectors = self._model.item_vectors().float().contiguous()
             bias = self._model.item_bias()
             self.bias = None if bias is None else bias.float()
@@ -76,8 +77,8 @@ class ServedModel:
 
     def title(self, item: str) -> str | None:
         """The item's title; None if it has none or is unknown."""
-        place = self._index.get(item)
-        return None if place is None else self.titles[place - 1]
+        row = self._index.get(item)
+        return None if row is None else self.titles[row - 1]
 
     def search(self, text: str, limit: int) -> list[tuple[str, str]]:
         """Items (id, title or id) whose title or id contains the text; beginnings come first."""
@@ -98,12 +99,15 @@ class ServedModel:
         names = [title or item for item, title in zip(self.ids, self.titles, strict=True)]
         return [(name, name.casefold()) for name in names]
 
-    def read(self, content: bytes | None) -> Snapshot | None:
-        """A snapshot of this model, or None if it has to be made anew."""
-        return unpack(content, self.fingerprint, self.codec.bytes) if self.streams else None
+    def read(self, head: Head) -> Snapshot | None:
+        """The user's current snapshot of this model, or None if it has to be rebuilt."""
+        if not self.streams:
+            return None
+        origin = Origin(head.version, head.events)
+        return unpack(head.snapshot, origin, self.fingerprint, self.codec.bytes)
 
-    def write(self, snapshot: Snapshot) -> bytes:
-        return pack(snapshot, self.fingerprint, self.n_items)
+    def write(self, snapshot: Snapshot, origin: Origin) -> bytes:
+        return pack(snapshot, origin, self.fingerprint, self.n_items)
 
     def hidden(self, snapshot: Snapshot) -> Tensor:
         return self.codec.hidden(snapshot.state)
@@ -115,10 +119,10 @@ class ServedModel:
         rows = [items for _, items in users]
         longest = max((len(items) for items in rows), default=0)
         for first in range(0, longest, STRETCH):
-            going = [place for place, items in enumerate(rows) if len(items) > first]
-            pieces = [rows[place][first : first + STRETCH] for place in going]
-            for place, state in zip(going, self._advance(states, going, pieces), strict=True):
-                states[place] = state
+            rows_left = [row for row, items in enumerate(rows) if len(items) > first]
+            pieces = [rows[row][first : first + STRETCH] for row in rows_left]
+            for row, state in zip(rows_left, self._advance(states, rows_left, pieces), strict=True):
+                states[row] = state
         return [
             Snapshot(state, _union(None if old is None else old.seen, items))
             for state, (old, items) in zip(states, users, strict=True)
@@ -129,12 +133,14 @@ class ServedModel:
         """The state of a user without a past."""
         return self.codec.write(torch.zeros(1, self._model.config.width), self._model.start(1))[0]
 
-    def _advance(self, states: list[bytes], going: list[int], pieces: list[Indices]) -> list[bytes]:
-        _, state = self.codec.read([states[place] for place in going])
+    def _advance(
+        self, states: list[bytes], rows_left: list[int], pieces: list[Indices]
+    ) -> list[bytes]:
+        _, state = self.codec.read([states[row] for row in rows_left])
         sequences = Sequences.of([piece.astype(np.int32) for piece in pieces])
         hidden, after = self._model.advance(torch.from_numpy(sequences.padded()), state)
         last = torch.from_numpy(sequences.lengths - 1)
-        return self.codec.write(hidden[torch.arange(len(going)), last], after)
+        return self.codec.write(hidden[torch.arange(len(rows_left)), last], after)
 
     @torch.inference_mode()
     def encode(self, histories: Sequence[Indices]) -> Tensor:
@@ -156,7 +162,7 @@ def fingerprint_of(run: Path) -> bytes:
     """Of everything that decides what a state means and how an item scores."""
     digest = blake2b(SNAPSHOT_FORMAT, digest_size=FINGERPRINT)
     for path in Run.model_files(run):
-        if path.is_file():  # what is missing is told by whoever reads it
+        if path.is_file():  # a missing file is reported where it is read
             with reading(str(path)):
                 digest.update(blake2b(path.read_bytes()).digest())
     return digest.digest()

@@ -1,4 +1,4 @@
-"""The best items for several users at once: one matrix product a batch."""
+"""The best items for several users at once: one matrix product per batch."""
 
 from __future__ import annotations
 
@@ -20,94 +20,99 @@ Ranked = list[tuple[int, float]]  # item indices and scores, best first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wish:
-    """What one user is to be ranked for."""
+class RankRequest:
+    """What to rank for one user."""
 
     model: ServedModel
-    past: Tensor | Indices | None  # encoded, [width]; events to be encoded; None: what is popular
+    past: Tensor | Indices | None  # encoded, [width]; events to be encoded; None: cold start
     k: int
-    hide: Indices  # not to be shown
-    only: Indices | None = None  # nothing else is to be shown
+    hide: Indices  # never in the result
+    only: Indices | None = None  # nothing else in the result
 
 
 @torch.inference_mode()
-def rank(wishes: Sequence[Wish]) -> list[Ranked]:
-    """Wishes of one model; what an index finds too few of is ranked in full."""
-    wishes = _encoded(wishes)
-    found = _approximately(wishes)
-    rest = [place for place, ranked in enumerate(found) if ranked is None]
+def rank(requests: Sequence[RankRequest]) -> list[Ranked]:
+    """Requests of one model; where the index has too few items, all of them are ranked."""
+    requests = _encoded(requests)
+    lists = _approximately(requests)
+    rest = [row for row, ranked in enumerate(lists) if ranked is None]
     if rest:
-        for place, ranked in zip(rest, _in_full([wishes[place] for place in rest]), strict=True):
-            found[place] = ranked
-    return [ranked or [] for ranked in found]
+        for row, ranked in zip(rest, _in_full([requests[row] for row in rest]), strict=True):
+            lists[row] = ranked
+    return [ranked or [] for ranked in lists]
 
 
-def _encoded(wishes: Sequence[Wish]) -> list[Wish]:
+def _encoded(requests: Sequence[RankRequest]) -> list[RankRequest]:
     """Histories that came as events, encoded together."""
-    raw = [wish.past for wish in wishes if isinstance(wish.past, np.ndarray)]
+    raw = [request.past for request in requests if isinstance(request.past, np.ndarray)]
     if not raw:
-        return list(wishes)
-    done = iter(wishes[0].model.encode(raw))
+        return list(requests)
+    done = iter(requests[0].model.encode(raw))
     return [
-        replace(wish, past=next(done)) if isinstance(wish.past, np.ndarray) else wish
-        for wish in wishes
+        replace(request, past=next(done)) if isinstance(request.past, np.ndarray) else request
+        for request in requests
     ]
 
 
-def _approximately(wishes: Sequence[Wish]) -> list[Ranked | None]:
-    """By the model's index if it has one; None where that cannot tell."""
-    answers: list[Ranked | None] = [None] * len(wishes)
-    index = wishes[0].model.index_of_vectors
-    asked = [
-        place
-        for place, wish in enumerate(wishes)
-        if index is not None and wish.past is not None and wish.only is None
+def _approximately(requests: Sequence[RankRequest]) -> list[Ranked | None]:
+    """By the model's index if it has one; None where all items have to be ranked."""
+    lists: list[Ranked | None] = [None] * len(requests)
+    index = requests[0].model.index_of_vectors
+    chosen = [
+        row
+        for row, request in enumerate(requests)
+        if index is not None and request.past is not None and request.only is None
     ]
-    if index is None or not asked:
-        return answers
+    if index is None or not chosen:
+        return lists
     count = min(
-        max(fetched(wishes[place].k, len(wishes[place].hide)) for place in asked),
-        wishes[0].model.n_items,
+        max(fetched(requests[row].k, len(requests[row].hide)) for row in chosen),
+        requests[0].model.n_items,
     )
-    hidden = _stacked([wishes[place] for place in asked])
-    for place, items, scores in zip(asked, *index.search(hidden, count), strict=True):
-        wish = wishes[place]
-        shown = (items != PAD) & ~np.isin(items, wish.hide)
-        if shown.sum() >= wish.k:
-            best = zip(items[shown][: wish.k], scores[shown][: wish.k], strict=True)
-            answers[place] = [(int(item), float(score)) for item, score in best]
-    return answers
+    hidden = _stacked([requests[row] for row in chosen])
+    for row, items, scores in zip(chosen, *index.search(hidden, count), strict=True):
+        request = requests[row]
+        shown = (items != PAD) & ~np.isin(items, request.hide)
+        if shown.sum() >= request.k:
+            best = zip(items[shown][: request.k], scores[shown][: request.k], strict=True)
+            lists[row] = [(int(item), float(score)) for item, score in best]
+    return lists
 
 
-def _in_full(wishes: Sequence[Wish]) -> list[Ranked]:
-    model, k = wishes[0].model, max(wish.k for wish in wishes)
+def _in_full(requests: Sequence[RankRequest]) -> list[Ranked]:
+    model, k = requests[0].model, max(request.k for request in requests)
     hidden = hide_seen(
-        _scores(model, wishes), Sequences.of([wish.hide.astype(np.int32) for wish in wishes])
+        _scores(model, requests),
+        Sequences.of([request.hide.astype(np.int32) for request in requests]),
     )
-    for row, wish in enumerate(wishes):
-        if wish.only is not None:
-            allowed = torch.from_numpy(wish.only)
+    for row, request in enumerate(requests):
+        if request.only is not None:
+            allowed = torch.from_numpy(request.only)
             kept = hidden[row, allowed]
             hidden[row] = HIDDEN
             hidden[row, allowed] = kept
     items, best = top_k(hidden, min(k, model.n_items))
     return [
-        [(int(i), float(s)) for i, s in zip(some[: wish.k], of[: wish.k], strict=True) if i != PAD]
-        for wish, some, of in zip(wishes, items.tolist(), best.tolist(), strict=True)
+        [
+            (int(i), float(s))
+            for i, s in zip(some[: request.k], of[: request.k], strict=True)
+            if i != PAD
+        ]
+        for request, some, of in zip(requests, items.tolist(), best.tolist(), strict=True)
     ]
 
 
-def _scores(model: ServedModel, wishes: Sequence[Wish]) -> Tensor:
-    rows = [place for place, wish in enumerate(wishes) if wish.past is not None]
-    scores = model.popularity.repeat(len(wishes), 1)
+def _scores(model: ServedModel, requests: Sequence[RankRequest]) -> Tensor:
+    rows = [row for row, request in enumerate(requests) if request.past is not None]
+    scores = model.popularity.repeat(len(requests), 1)
     if rows:
-        encoded = _stacked([wishes[place] for place in rows])
+        encoded = _stacked([requests[row] for row in rows])
         scores[rows] = item_scores(encoded, model.vectors, model.bias)
     return scores
 
 
-def _stacked(wishes: Sequence[Wish]) -> Tensor:
-    return torch.stack([wish.past for wish in wishes if isinstance(wish.past, Tensor)])
+def _stacked(requests: Sequence[RankRequest]) -> Tensor:
+    return torch.stack([request.past for request in requests if isinstance(request.past, Tensor)])
 
 
 @torch.inference_mode()
@@ -118,5 +123,5 @@ def similar(model: ServedModel, item: int, k: int) -> Ranked:
     scores[:, PAD] = HIDDEN
     scores[:, item] = HIDDEN
     items, best = top_k(scores, min(k, model.n_items))
-    found = zip(items[0].tolist(), best[0].tolist(), strict=True)
-    return [(int(i), float(s)) for i, s in found if i != PAD]
+    lists = zip(items[0].tolist(), best[0].tolist(), strict=True)
+    return [(int(i), float(s)) for i, s in lists if i != PAD]

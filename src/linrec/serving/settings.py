@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from linrec.settings import check, setting
 
 Late = Literal["insert", "append", "refuse"]
+UnsafeStore = Literal["warn", "refuse"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,17 @@ class EngineSettings:
     )
     long_work: int = setting(
         2, "Maximum number of whole histories to encode at the same time.", min=1
+    )
+    max_waiting: int = setting(
+        1024, "Maximum number of requests that wait for a model call; more are refused.", min=1
+    )
+    max_waiting_long: int = setting(
+        32, "Maximum number of requests that wait for a whole history; more are refused.", min=1
+    )
+    unsafe_store: UnsafeStore = setting(
+        "warn",
+        "Warn about, or refuse, a store whose settings can lose acknowledged events.",
+        choices=get_args(UnsafeStore),
     )
     ann_from: int | None = setting(
         None,

@@ -1,11 +1,14 @@
 """What a model remembers of a user, as bytes: state, last encoding, and which items were seen.
 
-fingerprint (16) | digest of the rest (8) | encoding and state, as many bytes as the model needs |
-items seen. The fingerprint tells the model that wrote it, the digest whether it is still whole.
+fingerprint (16) | digest of the rest (8) | version (16) and events (8) of the head it belongs to |
+encoding and state, as many bytes as the model needs | items seen. The fingerprint identifies the
+model that wrote it, the digest shows damage, and version and events show whether it is the state
+of what is stored now.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -18,6 +21,7 @@ from linrec.backbones.backbone import UserState
 from linrec.backbones.state import state_of, tensors_of
 
 FINGERPRINT, DIGEST = 16, 8
+_ORIGIN = struct.Struct("<16sQ")
 Indices = NDArray[np.int64]
 
 
@@ -27,18 +31,32 @@ class Snapshot:
     seen: Indices  # item indices, each once, in order; empty: the model knows nothing of the user
 
 
-def pack(snapshot: Snapshot, fingerprint: bytes, n_items: int) -> bytes:
-    rest = snapshot.state + _pack_seen(snapshot.seen, n_items)
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The stored history that a snapshot was made from."""
+
+    version: str  # of the user's head
+    events: int  # kept of the user
+
+    def pack(self) -> bytes:
+        return _ORIGIN.pack(self.version.encode(), self.events)
+
+
+def pack(snapshot: Snapshot, origin: Origin, fingerprint: bytes, n_items: int) -> bytes:
+    rest = origin.pack() + snapshot.state + _pack_seen(snapshot.seen, n_items)
     return fingerprint + _digest(fingerprint, rest) + rest
 
 
-def unpack(content: bytes | None, fingerprint: bytes, state_bytes: int) -> Snapshot | None:
-    """None if there is none, another model wrote it, or it is damaged."""
+def unpack(
+    content: bytes | None, origin: Origin, fingerprint: bytes, state_bytes: int
+) -> Snapshot | None:
+    """None if there is none, it is damaged, or it is of another model or another history."""
     if content is None or content[:FINGERPRINT] != fingerprint:
         return None
     digest, rest = content[FINGERPRINT:][:DIGEST], content[FINGERPRINT + DIGEST :]
-    if digest != _digest(fingerprint, rest):
+    if digest != _digest(fingerprint, rest) or rest[: _ORIGIN.size] != origin.pack():
         return None
+    rest = rest[_ORIGIN.size :]
     return Snapshot(rest[:state_bytes], _unpack_seen(rest[state_bytes:]))
 
 
@@ -47,7 +65,7 @@ def _digest(fingerprint: bytes, rest: bytes) -> bytes:
 
 
 def _pack_seen(seen: Indices, n_items: int) -> bytes:
-    """A list while it is short, else one bit an item: never more than the catalogue costs."""
+    """A list while it is short, else one bit per item: never more than the catalogue costs."""
     if 4 * len(seen) <= n_items // 8:
         return b"L" + seen.astype("<u4").tobytes()
     bits = np.zeros(n_items + 1, np.bool_)

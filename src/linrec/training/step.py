@@ -53,14 +53,18 @@ class Step:
         """
         torch.manual_seed(seed)
         batch = self.fabric.to_device(batch)
-        hidden, targets = at_targets(self.encode(batch.items, batch.keep), batch.targets)
-        # Fabric returns float32 in any precision
-        products = torch.bfloat16 if self.narrow_loss else hidden.dtype
-        loss = self.loss(hidden.to(products), targets, self.item_vectors, batch.seen)
+        loss = self.compute_loss(self.encode(batch.items, batch.keep), batch)
         value = loss.item()
         if np.isfinite(value):  # else the weights stay as they were
             self._update(loss, share * self.learning_rate)
         return value
+
+    def compute_loss(self, hidden: Tensor, batch: SequenceBatch) -> Tensor:
+        """hidden: [B, N, d], what the model knew before the batch's targets."""
+        rows, targets = at_targets(hidden, batch.targets)
+        if self.narrow_loss:  # Fabric returns float32 in any precision
+            rows = rows.bfloat16()
+        return self.loss(rows, targets, self.item_vectors, batch.seen)
 
     def _update(self, loss: Tensor, learning_rate: float) -> None:
         for optimizer in self.optimizers:

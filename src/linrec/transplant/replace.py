@@ -38,9 +38,19 @@ def replace_attention(
     Weights, device, dtype and mode are kept: the new modules hold the old parameters themselves.
     Only the decay of linrec-decay is new, so call this before you create the optimizer.
 
-    causal: "auto" follows the masks of each call; True and False overrule them.
-    skip: dotted names, or patterns such as "decoder.*", of modules to leave as they are.
-    dry_run: change nothing, only report.
+    Args:
+        model: Of torch, RecBole, RecTools, RePlay or Hugging Face.
+        mechanism: A name in `linrec.ops.MECHANISMS`.
+        causal: "auto" does what the masks of each call say; True and False overrule them.
+        skip: Dotted names, or patterns such as "decoder.*", of modules to leave alone.
+        dry_run: Change nothing, only report.
+
+    Examples:
+        >>> layer = torch.nn.TransformerEncoderLayer(16, 2, batch_first=True)
+        >>> model = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        >>> print(linrec.replace_attention(model, "linrec"))
+        1 replaced by linrec
+          layers.0.self_attn  torch.nn.modules.activation.MultiheadAttention
     """
     ops.find(mechanism)
     checked_causal(causal)

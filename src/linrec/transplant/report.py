@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TransplantReport:
-    """Dotted names of modules, with their former class or the reason why they stay."""
+    """Dotted names of modules, with their former class or the reason why they stay.
+
+    Examples:
+        >>> model = torch.nn.ModuleDict({"a": torch.nn.MultiheadAttention(8, 2)})
+        >>> report = linrec.replace_attention(model, "linrec", dry_run=True)
+        >>> dict(report.replaced), dict(report.skipped)
+        ({'a': 'torch.nn.modules.activation.MultiheadAttention'}, {})
+    """
 
     mechanism: str
     dry_run: bool

@@ -60,7 +60,15 @@ class _DatasetFile(_Strict):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SequenceStore:
-    """Every user's events, oldest first, the users end to end."""
+    """A prepared dataset: the histories of all users end to end, each oldest event first.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> store = linrec.SequenceStore.open(Path("data"))
+        >>> history = store.items[store.offsets[0] : store.offsets[1]]  # of the first user
+        >>> len(store.catalogue.ids_of(history)) == len(history)
+        True
+    """
 
     items: NDArray[np.int32]  # [events], indices from 1
     offsets: NDArray[np.int64]  # [users + 1]

@@ -30,6 +30,11 @@ class PrepareOptions:
     Filters act in this order: since and until, rating_at_least, drop_duplicates, then, on each
     user's events sorted by time, drop_repeats, and last min_user_events and min_item_events,
     repeated until neither removes anything more (a k-core).
+
+    Examples:
+        >>> options = linrec.PrepareOptions(min_user_events=5, since="1990-01-01")
+        >>> linrec.prepare("events.csv", options=options).n_users
+        150
     """
 
     user: str | None = setting(None, "Column of the user id; guessed if left out.", group=COLUMNS)

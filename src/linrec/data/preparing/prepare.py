@@ -34,10 +34,18 @@ def prepare(
 ) -> SequenceStore:
     """Make a dataset from an event log.
 
-    events: a file, a folder, a pattern such as "logs/*.parquet", a list of files, a polars or
-        pandas frame, a pyarrow table or a DuckDB relation.
-    out: the folder to write; without one the store stays in memory.
-    overrides: any field of `PrepareOptions`, by name.
+    Args:
+        events: A file, a folder, a pattern such as "logs/*.parquet", a list of files, a polars or
+            pandas frame, a pyarrow table or a DuckDB relation.
+        out: The folder to write; without one the store stays in memory.
+        options: How events become sequences.
+        overwrite: Replace a dataset at `out`.
+        overrides: Any field of `PrepareOptions`, by name.
+
+    Examples:
+        >>> data = linrec.prepare("events.csv", items="items.csv", min_item_events=2)
+        >>> data.n_users
+        150
     """
     options = (options or PrepareOptions()).with_overrides(overrides)
     if out is not None:

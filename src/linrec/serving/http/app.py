@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from importlib.metadata import version
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 from fastapi import FastAPI
 from fastapi.responses import FileResponse, PlainTextResponse
@@ -14,19 +15,20 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from linrec.serving.engine import Engine
-from linrec.serving.http.errors import answer_errors
-from linrec.serving.http.guard import Guard
-from linrec.serving.http.observing import Metrics
+from linrec.serving.http.access import restrict_access
+from linrec.serving.http.errors import handle_errors
+from linrec.serving.http.limits import RequestLimits
+from linrec.serving.http.observing import Metrics, RequestLog
 from linrec.serving.http.options import HttpOptions
 from linrec.serving.http.reloading import Reloader
 from linrec.serving.http.routes import api, open_to_all
 
 PAGE = Path(__file__).parents[1] / "page"
-THREADS = 128  # requests worked on at once; most of them wait for the store or a batch
+THREADS = 128  # requests in threads; most of them wait for the store or a batch
 
 ABOUT = """What each user will want next, kept up to date event by event.
 
-Ids of users, items and events may be text or whole numbers; 7 and "7" are the same, and answers
+Ids of users, items and events may be text or whole numbers; 7 and "7" are the same, and responses
 have text. Every failure is one sentence: `{"error": "..."}`.
 """
 
@@ -43,19 +45,22 @@ def create_app(engine: Engine, options: HttpOptions | None = None) -> FastAPI:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         with reloader.listening(options.watch):
             yield
-        await anyio.to_thread.run_sync(engine.close)
+        # with a limiter of its own: every thread may be busy with work that nobody waits for
+        await anyio.to_thread.run_sync(engine.close, limiter=anyio.CapacityLimiter(1))
 
     app = FastAPI(
         title="linrec", version=version("linrec"), description=ABOUT, lifespan=lifespan,
         redoc_url=None,
     )  # fmt: skip
-    app.state.engine, app.state.metrics = engine, metrics
+    app.state.engine, app.state.metrics, app.state.reloader = engine, metrics, reloader
     app.include_router(api)
     app.include_router(open_to_all)
     app.include_router(reloader.router(guarded=options.token is not None))
-    answer_errors(app)
+    handle_errors(app)
     _mount_page(app)
-    app.add_middleware(Guard, options=options, metrics=metrics)
+    app.add_middleware(RequestLimits, options=options)
+    restrict_access(app, options)
+    app.add_middleware(RequestLog, metrics=metrics)  # outermost: it records refusals too
     return app
 
 

@@ -9,13 +9,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from linrec.serving.answers import UnknownError
 from linrec.serving.appending import LateEventError
-from linrec.serving.batcher import ClosedError
+from linrec.serving.batcher import BusyError, ClosedError
+from linrec.serving.cancellation import CancelledError
 from linrec.serving.http.observing import LOG
-from linrec.serving.http.schemas import MOST_TEXT
+from linrec.serving.http.schemas import MAX_TEXT
+from linrec.serving.messages import UnknownError
 from linrec.serving.stores import StoreError, StoreFullError
-from linrec.types import InputError
+from linrec.types import InputError, LinrecError
 
 
 class ForbiddenError(InputError):
@@ -30,58 +31,72 @@ STATUS: dict[type[Exception], int] = {
     StoreFullError: 507,
     StoreError: 503,
     ClosedError: 503,
+    BusyError: 503,
+    CancelledError: 503,
 }
-WHAT_IS_AN_ID = f"an id is text of 1 to {MOST_TEXT} characters in UTF-8, or a whole number"
+ID_RULE = f"an id is text of 1 to {MAX_TEXT} characters in UTF-8, or an integer"
 SECONDS_TO_RETRY = "1"
 
 
-def answer_errors(app: FastAPI) -> None:
+def handle_errors(app: FastAPI) -> None:
     for kind, status in STATUS.items():
-        app.add_exception_handler(kind, _teller(status))
+        app.add_exception_handler(kind, _handler(status))
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
 
 
-def told(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
+def error_response(
+    status: int, sentence: str, headers: dict[str, str] | None = None
+) -> JSONResponse:
     if status == 503:
         headers = {**(headers or {}), "Retry-After": SECONDS_TO_RETRY}
     return JSONResponse({"error": sentence}, status, headers)
 
 
-def _teller(status: int) -> Any:
-    def tell(request: Request, error: Exception) -> JSONResponse:
+def _handler(status: int) -> Any:
+    def handle(request: Request, error: Exception) -> JSONResponse:
         del request
-        return told(status, str(error))
+        text = error.render(json_field) if isinstance(error, LinrecError) else str(error)
+        return error_response(status, text)
 
-    return tell
+    return handle
 
 
 def _invalid(request: Request, error: Exception) -> JSONResponse:
     del request
     assert isinstance(error, RequestValidationError)
-    return told(422, sentence_of(error.errors()[0]))
+    return error_response(422, sentence_of(error.errors()[0]))
 
 
-def sentence_of(found: Any) -> str:
-    """Where and what, of pydantic's first complaint; what was given is not repeated."""
-    place = [str(part) for part in found["loc"][1:]]
-    if place[:1] in (["one"], ["batch"]):  # which form of the body it was taken for
-        del place[0]
-    if found["type"] == "json_invalid":
+def sentence_of(problem: Any) -> str:
+    """Where and what, of pydantic's first message; what was sent is not repeated."""
+    path = [str(part) for part in problem["loc"][1:]]
+    if path[:1] in (["one"], ["batch"]):  # which form of the body it was parsed as
+        del path[0]
+    if problem["type"] == "json_invalid":
         return "the body is not JSON; see /docs for examples"
-    if found["type"] in ("missing", "model_attributes_type") and not place:
+    if problem["type"] in ("missing", "model_attributes_type") and not path:
         return "the body must be a JSON object, sent as Content-Type: application/json; see /docs"
-    where = ".".join(place)
-    if found["type"] == "extra_forbidden":
-        return f"{where} is no field of this request; see /docs"
-    if found["type"] == "missing":
+    where = ".".join(path)
+    if problem["type"] == "extra_forbidden":
+        return f"{where} is not a field of this request; see /docs"
+    if problem["type"] == "missing":
         return f"{where} is missing"
-    if place and place[-1].startswith("constrained-"):
-        return f"{'.'.join(place[:-1])}: {WHAT_IS_AN_ID}"
-    told = str(found["msg"]).removeprefix("Value error, ")
-    told = told[:1].lower() + told[1:]
-    return f"{where}: {told}" if where else told
+    if path and path[-1].startswith("constrained-"):
+        return f"{'.'.join(path[:-1])}: {ID_RULE}"
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, LinrecError):
+        message = cause.render(json_field)
+    else:
+        message = str(problem["msg"]).removeprefix("Value error, ")
+        message = message[:1].lower() + message[1:]
+    return f"{where}: {message}" if where else message
+
+
+def json_field(name: str, value: str | None) -> str:
+    """An argument as a request spells it."""
+    return f'"{name}"' if value is None else f'"{name}": {value}'
 
 
 def _refused(request: Request, error: Exception) -> JSONResponse:
@@ -92,10 +107,10 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
         405: "this address does not take that method; see /docs",
         400: "the body is not text in UTF-8, or not JSON; see /docs for examples",
     }.get(error.status_code, str(error.detail))
-    return told(error.status_code, sentence, dict(error.headers or {}))
+    return error_response(error.status_code, sentence, dict(error.headers or {}))
 
 
 def _failed(request: Request, error: Exception) -> JSONResponse:
     del request
     LOG.error("failed", exc_info=error)
-    return told(500, "this is a defect of the server; its log has the place")
+    return error_response(500, "this is a defect of the server; its log has the details")

@@ -8,10 +8,12 @@ import sys
 import traceback
 from collections.abc import Iterable
 from datetime import datetime, timezone
+from time import perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from linrec.serving.engine import Engine
 
@@ -27,18 +29,24 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self.seconds = Histogram(
-            "linrec_request_seconds", "Time to answer.", ["route"], buckets=BUCKETS,
+            "linrec_request_seconds", "Seconds to the response.", ["route"], buckets=BUCKETS,
             registry=self.registry,
         )  # fmt: skip
         self.events = Counter(
-            "linrec_events", "Events taken, by what became of them.", ["outcome"],
+            "linrec_events", "Events received, by outcome.", ["outcome"],
             registry=self.registry,
         )  # fmt: skip
-        self.answers = Counter(
-            "linrec_recommendations", "Lists given, by source.", ["source"], registry=self.registry
+        self.recommendations = Counter(
+            "linrec_recommendations",
+            "Recommendation lists, by source.",
+            ["source"],
+            registry=self.registry,
         )
         self.reloads = Counter(
-            "linrec_reloads", "Models loaded anew, by outcome.", ["outcome"], registry=self.registry
+            "linrec_reloads",
+            "Reloads of the model, by outcome.",
+            ["outcome"],
+            registry=self.registry,
         )
         self.registry.register(_EngineGauges(engine))
 
@@ -56,12 +64,46 @@ class _EngineGauges(Collector):
         yield about
         yield GaugeMetricFamily("linrec_items", "Items the model knows.", model.n_items)
         yield GaugeMetricFamily(
-            "linrec_states_rebuilt", "States made anew from histories.", self._engine.rebuilt
+            "linrec_states_rebuilt", "States rebuilt from histories.", self._engine.rebuilt
         )
 
 
+class RequestLog:
+    """One log line and one count per request, whoever responds."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin, status = perf_counter(), 500  # a failure is answered outside of here
+
+        async def recording(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, recording)
+        finally:
+            self._record(scope, status, perf_counter() - begin)
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path_format", "unmatched")
+        self._metrics.requests.labels(route, status).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        fields = {
+            "method": scope["method"], "route": route, "status": status,
+            "ms": round(seconds * 1000, 2),
+        }  # fmt: skip
+        LOG.info("request", extra={"fields": fields})
+
+
 class JsonLines(logging.Formatter):
-    """One object a line. Of an exception its kind and place, not its words, which may quote ids."""
+    """One object per line. Of an exception type and place, not its text, which may quote ids."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, timezone.utc)

@@ -11,7 +11,7 @@ from linrec.settings import check, setting
 from linrec.types import InputError, argument
 
 TOKEN_VARIABLE = "LINREC_TOKEN"
-SHORTEST_TOKEN = 16
+MIN_TOKEN = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +19,30 @@ class HttpOptions:
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8000, "Port to listen on; 0 takes any that is free.", min=0, max=65535)
     token: str | None = None
-    max_body: int = setting(1_048_576, "Maximum size of a request in bytes.", min=1)
-    timeout: float = setting(30.0, "Maximum time of a request in seconds.", min=0.1)
-    grace: float = setting(30.0, "Seconds to finish open requests at shutdown.", min=0)
-    connections: int = setting(1_000, "Maximum connections; more get a 503 response.", min=1)
+    max_body: int = setting(1_048_576, "Maximum size of a request body in bytes.", min=1)
+    max_header_bytes: int = setting(
+        32_768, "Maximum size of a request's first line and headers in bytes.", min=1_024
+    )
+    max_headers: int = setting(100, "Maximum number of headers of a request.", min=1)
+    timeout: float = setting(
+        30.0, "Seconds for a request body to arrive, and again for its response.", above=0
+    )
+    head_timeout: float = setting(
+        10.0, "Seconds for the first line and headers of a request to arrive.", above=0
+    )
+    idle_timeout: float = setting(
+        15.0, "Seconds that a connection may stay idle, or leave a response unread.", min=1
+    )
+    max_connections: int = setting(1_000, "Maximum connections; more get a 503 response.", min=1)
+    max_connections_per_address: int = setting(
+        250, "Maximum connections from one address; raise it behind a proxy.", min=1
+    )
+    max_requests: int = setting(
+        256, "Maximum requests in progress, waiting ones included; more get a 503 response.", min=1
+    )
+    grace: float = setting(30.0, "Seconds from SIGTERM to the end of the process.", min=1)
     watch: float | None = setting(
-        None, "Seconds between checks for a new model in RUN; never if left out.", min=0.1
+        None, "Seconds between checks for a new model in RUN; never if left out.", above=0
     )
 
     def __post_init__(self) -> None:
@@ -34,20 +52,20 @@ class HttpOptions:
 def read_token(file: Path | None) -> str | None:
     """From the file, else from the environment."""
     if file is None:
-        found, source = os.environ.get(TOKEN_VARIABLE), TOKEN_VARIABLE
-        if found is None:
+        content, source = os.environ.get(TOKEN_VARIABLE), TOKEN_VARIABLE
+        if content is None:
             return None
     else:
         source = str(file)
         try:
-            found = file.read_text("utf-8")
+            content = file.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
             raise InputError(f"cannot read the token in {file}: {reason}") from None
-    token = found.strip()
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+    token = content.strip()
+    if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable():
         raise InputError(
-            f"the token in {source} must have at least {SHORTEST_TOKEN} printable ASCII "
+            f"the token in {source} must have at least {MIN_TOKEN} printable ASCII "
             "characters; make one with: openssl rand -hex 32"
         )
     return token

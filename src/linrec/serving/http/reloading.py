@@ -1,11 +1,11 @@
-"""A new model under way: by signal, by request, or because the run folder changed."""
+"""A new model while serving: by signal, by request, or because the run folder changed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Event, Thread, current_thread, main_thread
 from typing import Any
 
@@ -23,6 +23,8 @@ from linrec.types import InputError
 class Reloader:
     def __init__(self, engine: Engine, metrics: Metrics) -> None:
         self._engine, self._metrics = engine, metrics
+        self._tried = b""  # fingerprint of the newest run that was loaded or refused
+        self.problem: str | None = None  # why the newest model in the folder is not served
 
     def reload(self) -> bool:
         """Whether there was a new model; one that cannot be read raises and changes nothing."""
@@ -31,7 +33,9 @@ class Reloader:
         except InputError as error:
             self._metrics.reloads.labels("refused").inc()
             LOG.error("reload refused", extra={"fields": {"reason": str(error)}})
+            self.problem = str(error)
             raise
+        self.problem = None
         self._metrics.reloads.labels("changed" if changed else "same").inc()
         fields = {"changed": changed, "fingerprint": self._engine.model.fingerprint.hex()}
         LOG.info("reload", extra={"fields": fields})
@@ -44,16 +48,18 @@ class Reloader:
             "/v1/reload",
             summary="Load the run again",
             tags=["operation"],
-            responses={403: {"model": s.ErrorAnswer, "description": "The server has no token."}},
+            responses={403: {"model": s.ErrorResponse, "description": "The server has no token."}},
         )
-        def reload() -> s.ReloadAnswer:
+        def reload() -> s.ReloadResponse:
             """Read the run folder again; no request fails meanwhile. Needs a token to be set."""
             if not guarded:
                 raise ForbiddenError(
                     "reloading by request needs a server with a token; send SIGHUP"
                 )
             changed = self.reload()
-            return s.ReloadAnswer(changed=changed, fingerprint=self._engine.model.fingerprint.hex())
+            return s.ReloadResponse(
+                changed=changed, fingerprint=self._engine.model.fingerprint.hex()
+            )
 
         return router
 
@@ -63,12 +69,12 @@ class Reloader:
         end = Event()
         threads: list[Thread] = []
 
-        def once(*_: Any) -> None:
-            Thread(target=self._quietly, name="reload", daemon=True).start()
+        def on_signal(*_: Any) -> None:
+            Thread(target=self._quietly, args=(self.reload,), name="reload", daemon=True).start()
 
         listens = hasattr(signal, "SIGHUP") and current_thread() is main_thread()
         if listens:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, once)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_signal)
         if watch is not None:
             threads.append(Thread(target=self._watch, args=(watch, end), daemon=True))
             threads[0].start()
@@ -81,15 +87,32 @@ class Reloader:
             for thread in threads:
                 thread.join()
 
-    def _quietly(self) -> None:
-        with contextlib.suppress(InputError):  # it is in the log
-            self.reload()
+    def _quietly(self, work: Callable[[], object]) -> None:
+        """Without an end to the thread: the log and readiness report what went wrong."""
+        try:
+            work()
+        except InputError:
+            pass  # refused, and reported by `reload`
+        except Exception as error:
+            self._metrics.reloads.labels("failed").inc()
+            LOG.error("failed", exc_info=error)
+            self.problem = f"looking for a new model failed ({type(error).__name__}); see the log"
 
     def _watch(self, seconds: float, end: Event) -> None:
-        tried = self._engine.model.fingerprint
+        self._tried = self._engine.model.fingerprint
         while not end.wait(seconds):
-            with contextlib.suppress(InputError):
-                found = fingerprint_of(self._engine.model.run)
-                if found != tried:
-                    tried = found
-                    self._quietly()
+            self._quietly(self._look)
+
+    def _look(self) -> None:
+        """A run that was refused is tried again once it changes, after a failure at once."""
+        newest = fingerprint_of(self._engine.model.run)
+        if newest == self._tried:
+            if newest == self._engine.model.fingerprint:
+                self.problem = None
+            return
+        try:
+            self.reload()
+        except InputError:
+            self._tried = newest
+            raise
+        self._tried = newest

@@ -1,4 +1,4 @@
-"""The addresses. Each takes what came, asks the engine, and writes down the answer."""
+"""The routes. Each turns a body into a call of the engine, and its result into a response."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from fastapi.security import HTTPBearer
 from pydantic import AfterValidator
 from starlette.responses import Response
 
-from linrec.serving import Append, Appended, Ask, Engine, NewEvent
-from linrec.serving.answers import Answer, Item
+from linrec.serving import Append, Appended, Engine, NewEvent, RecommendRequest
+from linrec.serving.http import paths  # noqa: F401 - registers the convertor of ids
 from linrec.serving.http import schemas as s
 from linrec.serving.http.observing import Metrics
+from linrec.serving.messages import Item, RecommendResponse
 
-Limit = Annotated[int, Query(ge=1, le=s.MOST_K)]
-Search = Annotated[str, Query(max_length=s.MOST_TEXT), AfterValidator(s.as_id)]
+Limit = Annotated[int, Query(ge=1, le=s.MAX_K)]
+Search = Annotated[str, Query(max_length=s.MAX_TEXT), AfterValidator(s.as_id)]
 IdInPath = Annotated[
-    str, Path(min_length=1, max_length=s.MOST_TEXT), AfterValidator(s.as_id)
+    str, Path(min_length=1, max_length=s.MAX_TEXT), AfterValidator(s.as_id)
 ]  # fmt: skip
 ERRORS: dict[int | str, dict[str, object]] = {
-    status: {"model": s.ErrorAnswer, "description": why}
+    status: {"model": s.ErrorResponse, "description": why}
     for status, why in {
         400: "Not JSON, or not UTF-8.",
-        401: "No token, or another.",
+        401: "No token, or a wrong one.",
         404: "No such user or item.",
         408: "The request did not arrive in time.",
-        409: "A late event, where such are refused.",
+        409: "A late event, where they are refused.",
         413: "Too large.",
         422: "A field is missing, unknown or wrong.",
-        503: "The store does not answer; try again.",
+        503: "The store does not answer, or too many requests wait; try again.",
         507: "The store is full.",
     }.items()
 }
@@ -50,49 +51,54 @@ def metrics_of(request: Request) -> Metrics:
 
 
 @api.post("/events", summary="Append events", tags=["events"])
-def append(request: Request, body: s.EventsRequest) -> s.EventsAnswer | s.EventsBatchAnswer:
-    """Keep events and bring the users' states up to date. Answered when they are safely kept.
+def append(request: Request, body: s.EventsRequest) -> s.EventsResponse | s.EventsBatchResponse:
+    """Store events and update the users' states. The response comes when they are safely stored.
 
-    In a batch each user's events are kept or not on their own; if one is refused, the answer is
-    that refusal, and the batch can be sent again: event ids make that harmless.
+    In a batch each user's events are stored or refused on their own; if one is refused, the
+    response is that refusal, and the batch can be sent again: event ids make that harmless.
     """
-    several = body.batch if isinstance(body, s.EventsBatch) else [body]
-    asked = [Append(str(each.user), [_event(event) for event in each.events]) for each in several]
-    found = engine_of(request).append_many(asked)
+    bodies = body.batch if isinstance(body, s.EventsBatch) else [body]
+    requests = [Append(str(each.user), [_event(event) for event in each.events]) for each in bodies]
+    result = engine_of(request).append_many(requests)
     count = metrics_of(request).events
-    count.labels("appended").inc(sum(each.appended for each in found))
-    count.labels("duplicate").inc(sum(each.duplicates for each in found))
-    answers = [_appended(each) for each in found]
-    return s.EventsBatchAnswer(batch=answers) if isinstance(body, s.EventsBatch) else answers[0]
+    count.labels("appended").inc(sum(each.appended for each in result))
+    count.labels("duplicate").inc(sum(each.duplicates for each in result))
+    responses = [_appended(each) for each in result]
+    return (
+        s.EventsBatchResponse(batch=responses) if isinstance(body, s.EventsBatch) else responses[0]
+    )
 
 
 def _event(given: s.EventBody) -> NewEvent:
     return NewEvent(str(given.item), given.time, None if given.id is None else str(given.id))
 
 
-def _appended(found: Appended) -> s.EventsAnswer:
-    return s.EventsAnswer(
-        user=found.user, appended=found.appended, duplicates=found.duplicates, events=found.events
+def _appended(result: Appended) -> s.EventsResponse:
+    return s.EventsResponse(
+        user=result.user,
+        appended=result.appended,
+        duplicates=result.duplicates,
+        events=result.events,
     )
 
 
 @api.post("/recommendations", summary="Recommend", tags=["recommendations"])
 def recommend(
     request: Request, body: s.RecommendationRequest
-) -> s.RecommendationAnswer | s.RecommendationBatchAnswer:
-    """What a user, or whoever has a given history, will most likely want next, best first."""
-    several = body.batch if isinstance(body, s.RecommendationBatch) else [body]
-    found = engine_of(request).recommend_many([_ask(each) for each in several])
-    for each in found:
-        metrics_of(request).answers.labels(each.source).inc()
-    answers = [_answer(each) for each in found]
+) -> s.RecommendationResponse | s.RecommendationBatchResponse:
+    """What a user, or somebody with a given history, will most likely want next, best first."""
+    bodies = body.batch if isinstance(body, s.RecommendationBatch) else [body]
+    result = engine_of(request).recommend_many([_recommend_request(each) for each in bodies])
+    for each in result:
+        metrics_of(request).recommendations.labels(each.source).inc()
+    responses = [_recommendation(each) for each in result]
     if isinstance(body, s.RecommendationBatch):
-        return s.RecommendationBatchAnswer(batch=answers)
-    return answers[0]
+        return s.RecommendationBatchResponse(batch=responses)
+    return responses[0]
 
 
-def _ask(body: s.RecommendationBody) -> Ask:
-    return Ask(
+def _recommend_request(body: s.RecommendationBody) -> RecommendRequest:
+    return RecommendRequest(
         user=None if body.user is None else str(body.user),
         history=_texts(body.history),
         k=body.k,
@@ -106,87 +112,117 @@ def _texts(items: list[str | int] | None) -> list[str] | None:
     return None if items is None else [str(item) for item in items]
 
 
-def _answer(found: Answer) -> s.RecommendationAnswer:
-    return s.RecommendationAnswer(
-        user=found.user, source=found.source, items=[_item(each) for each in found.items]
+def _recommendation(result: RecommendResponse) -> s.RecommendationResponse:
+    return s.RecommendationResponse(
+        user=result.user, source=result.source, items=[_item(each) for each in result.items]
     )
 
 
-def _item(found: Item) -> s.ItemAnswer:
-    return s.ItemAnswer(item=found.item, title=found.title, score=found.score)
+def _item(result: Item) -> s.ItemResponse:
+    return s.ItemResponse(item=result.item, title=result.title, score=result.score)
 
 
 @api.post("/explanations", summary="Explain a score", tags=["recommendations"])
-def explain(request: Request, body: s.ExplanationBody) -> s.ExplanationAnswer:
+def explain(request: Request, body: s.ExplanationBody) -> s.ExplanationResponse:
     """By how much each of the newest events (50 at most, oldest first) raised an item's score.
 
     A contribution is the score minus the score had that event never happened. Contributions need
     not sum to the score.
     """
     user = None if body.user is None else str(body.user)
-    found = engine_of(request).explain(str(body.item), user, history=_texts(body.history))
+    result = engine_of(request).explain(str(body.item), user, history=_texts(body.history))
     events = [
-        s.ContributionAnswer(item=part.item, title=part.title, contribution=part.contribution)
-        for part in found.events
+        s.ContributionResponse(item=part.item, title=part.title, contribution=part.contribution)
+        for part in result.events
     ]
-    return s.ExplanationAnswer(item=found.item, score=found.score, events=events)
+    return s.ExplanationResponse(item=result.item, score=result.score, events=events)
 
 
 @api.get("/users", summary="Find users", tags=["users"])
-def find_users(request: Request, search: Search = "", limit: Limit = 20) -> s.UsersAnswer:
-    """Users whose id begins so, in order."""
-    return s.UsersAnswer(users=engine_of(request).store.users(search, limit))
+def find_users(request: Request, search: Search = "", limit: Limit = 20) -> s.UsersResponse:
+    """Users whose id begins with the text, in order."""
+    return s.UsersResponse(users=engine_of(request).store.users(search, limit))
 
 
-@api.get("/users/{user:path}", summary="Look at a user", tags=["users"])
-def look(request: Request, user: IdInPath, limit: Limit = 100) -> s.UserAnswer:
-    found = engine_of(request).user(user, limit)
+@api.delete("/users/{user:id}/events/{event:id}", summary="Delete an event", tags=["users"])
+def delete_event(request: Request, user: IdInPath, event: IdInPath) -> s.ForgottenResponse:
+    """Remove one event that was sent with an id; the state is rebuilt when next needed."""
+    done = engine_of(request).delete_event(user, event)
+    return s.ForgottenResponse(user=user, forgotten=done.existed, pending=done.pending)
+
+
+@api.put("/users/{user:id}/events/{event:id}", summary="Correct an event", tags=["users"])
+def correct_event(
+    request: Request, user: IdInPath, event: IdInPath, body: s.CorrectionBody
+) -> s.EventResponse:
+    """Replace the item, and the time if given, of one event that was sent with an id."""
+    done = engine_of(request).correct_event(user, event, str(body.item), body.time)
+    return s.EventResponse(user=user, event=event, pending=done.pending)
+
+
+@api.get("/users/{user:id}", summary="Look at a user", tags=["users"])
+def look(request: Request, user: IdInPath, limit: Limit = 100) -> s.UserResponse:
+    result = engine_of(request).user(user, limit)
     history = [
-        s.HistoryAnswer(item=event.item, title=title, time=event.time)
-        for event, title in found.history
+        s.HistoryResponse(item=event.item, title=title, time=event.time, id=event.id)
+        for event, title in result.history
     ]
-    return s.UserAnswer(user=found.user, events=found.events, history=history, state=found.state)
+    return s.UserResponse(
+        user=result.user, events=result.events, history=history, state=result.state
+    )
 
 
-@api.delete("/users/{user:path}", summary="Forget a user", tags=["users"])
-def forget(request: Request, user: IdInPath) -> s.ForgottenAnswer:
+@api.delete("/users/{user:id}", summary="Forget a user", tags=["users"])
+def forget(request: Request, user: IdInPath) -> s.ForgottenResponse:
     """Remove all that is kept of a user: events, their ids, and the state made from them."""
-    return s.ForgottenAnswer(user=user, forgotten=engine_of(request).forget(user))
+    done = engine_of(request).forget(user)
+    return s.ForgottenResponse(user=user, forgotten=done.existed, pending=done.pending)
 
 
 @api.get("/items", summary="Find items", tags=["items"])
-def find_items(request: Request, search: Search = "", limit: Limit = 20) -> s.ItemsAnswer:
+def find_items(request: Request, search: Search = "", limit: Limit = 20) -> s.ItemsResponse:
     """Items whose title or id contains the text; those that begin with it first."""
-    found = engine_of(request).model.search(search, limit)
-    return s.ItemsAnswer(items=[s.TitleAnswer(item=item, title=title) for item, title in found])
+    result = engine_of(request).model.search(search, limit)
+    return s.ItemsResponse(
+        items=[s.TitleResponse(item=item, title=title) for item, title in result]
+    )
 
 
-@api.get("/items/{item:path}/similar", summary="Similar items", tags=["items"])
-def similar(request: Request, item: IdInPath, k: Limit = 10) -> s.SimilarAnswer:
+@api.get("/items/{item:id}/similar", summary="Similar items", tags=["items"])
+def similar(request: Request, item: IdInPath, k: Limit = 10) -> s.SimilarResponse:
     """Items whose vectors point the same way; scores are cosines."""
-    found = engine_of(request).similar(item, k)
-    return s.SimilarAnswer(item=item, items=[_item(each) for each in found])
+    result = engine_of(request).similar(item, k)
+    return s.SimilarResponse(item=item, items=[_item(each) for each in result])
 
 
 @open_to_all.get("/healthz", summary="Is it alive?", tags=["operation"])
-def health(request: Request) -> s.HealthAnswer:
+def health(request: Request) -> s.HealthResponse:
     model = engine_of(request).model
-    about = s.ModelAnswer(
+    about = s.ModelResponse(
         run=model.run.name,
         fingerprint=model.fingerprint.hex(),
         items=model.n_items,
         streaming=model.streams,
         why_no_state=model.why_no_state,
     )
-    return s.HealthAnswer(status="ok", model=about)
+    return s.HealthResponse(status="ok", model=about)
 
 
 @open_to_all.get(
-    "/readyz", summary="Can it answer?", tags=["operation"], responses={503: ERRORS[503]}
+    "/readyz",
+    summary="Can it serve requests?",
+    tags=["operation"],
+    responses={503: ERRORS[503], 507: ERRORS[507]},
+    response_model_exclude_none=True,
 )
-def ready(request: Request) -> s.ReadyAnswer:
-    engine_of(request).store.check()
-    return s.ReadyAnswer(status="ready")
+def ready(request: Request) -> s.ReadyResponse:
+    store = engine_of(request).store
+    store.check()
+    return s.ReadyResponse(
+        status="ready",
+        reload_problem=request.app.state.reloader.problem,
+        store_warnings=store.warnings() or None,
+    )
 
 
 @open_to_all.get("/metrics", summary="For Prometheus", tags=["operation"])

@@ -1,4 +1,4 @@
-"""What goes over the wire. Ids are text or whole numbers on the way in, text on the way out."""
+"""Requests and responses in JSON. Ids are text or integers in requests, text in responses."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from pydantic import (
     model_validator,
 )
 
-MOST_TEXT, MOST_EVENTS, MOST_BATCH, MOST_K, MOST_ITEMS = 256, 1_000, 256, 1_000, 10_000
-LARGEST = 2**63 - 1
+from linrec.serving.ids import MAX_LENGTH, check_new_id
+from linrec.serving.messages import check_user_or_history
+
+MAX_TEXT, MAX_EVENTS, MAX_BATCH, MAX_K, MAX_ITEMS = MAX_LENGTH, 1_000, 256, 1_000, 10_000
+MAX_INTEGER = 2**63 - 1
 
 
 def as_id(value: str | int) -> str:
-    """One spelling: 7 and "7" are the same user."""
+    """One spelling: 7 and "7" are the same user. What was stored earlier can always be read."""
     text = str(value)
     try:
         text.encode()
@@ -31,11 +34,17 @@ def as_id(value: str | int) -> str:
     return text
 
 
-Text = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=MOST_TEXT)]
-Whole = Annotated[int, Field(strict=True, ge=-LARGEST, le=LARGEST)]
-Id = Annotated[Text | Whole, AfterValidator(as_id)]
+def as_new_id(value: str | int) -> str:
+    """An id that is stored."""
+    return check_new_id(as_id(value))
+
+
+Text = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=MAX_TEXT)]
+Integer = Annotated[int, Field(strict=True, ge=-MAX_INTEGER, le=MAX_INTEGER)]
+Id = Annotated[Text | Integer, AfterValidator(as_id)]
+NewId = Annotated[Text | Integer, AfterValidator(as_new_id)]
 Time = Annotated[float, Field(allow_inf_nan=False, description="Seconds, or any unit you keep to.")]
-Items = Annotated[list[Id], Field(max_length=MOST_ITEMS)]
+Items = Annotated[list[Id], Field(max_length=MAX_ITEMS)]
 
 
 class Body(BaseModel):
@@ -47,9 +56,16 @@ def examples(*given: dict[str, Any]) -> ConfigDict:
 
 
 class EventBody(Body):
-    item: Id
+    item: NewId
     time: Time | None = Field(None, description="Left out: now.")
-    id: Id | None = Field(None, description="Of the event: sent again, it counts once.")
+    id: NewId | None = Field(None, description="Of the event: sent again, it counts once.")
+
+
+class CorrectionBody(Body):
+    model_config = examples({"item": "i2", "time": 1700000000.0})
+
+    item: NewId
+    time: Time | None = Field(None, description="Left out: unchanged.")
 
 
 class EventsBody(Body):
@@ -57,130 +73,139 @@ class EventsBody(Body):
         {"user": "u1", "events": [{"item": "i1", "time": 1700000000.0, "id": "e1"}]}
     )
 
-    user: Id
-    events: Annotated[list[EventBody], Field(min_length=1, max_length=MOST_EVENTS)]
+    user: NewId
+    events: Annotated[list[EventBody], Field(min_length=1, max_length=MAX_EVENTS)]
 
 
 class EventsBatch(Body):
-    batch: Annotated[list[EventsBody], Field(min_length=1, max_length=MOST_BATCH)]
+    batch: Annotated[list[EventsBody], Field(min_length=1, max_length=MAX_BATCH)]
 
     @model_validator(mode="after")
     def _not_too_many(self) -> EventsBatch:
-        if sum(len(each.events) for each in self.batch) > MOST_EVENTS:
-            raise ValueError(f"a batch holds at most {MOST_EVENTS} events; send several")
+        if sum(len(each.events) for each in self.batch) > MAX_EVENTS:
+            raise ValueError(f"a batch holds at most {MAX_EVENTS} events; send several")
         return self
 
 
-class EventsAnswer(BaseModel):
+class EventsResponse(BaseModel):
     user: str
     appended: int
-    duplicates: int = Field(description="Left out, because their ids were here before.")
-    events: int = Field(description="Kept of the user now.")
+    duplicates: int = Field(description="Left out, because their ids are stored already.")
+    events: int = Field(description="Stored of the user now.")
 
 
-class EventsBatchAnswer(BaseModel):
-    batch: list[EventsAnswer]
+class EventsBatchResponse(BaseModel):
+    batch: list[EventsResponse]
 
 
-class Whom(Body):
+class UserOrHistory(Body):
     user: Id | None = None
     history: Items | None = Field(None, description="Items, oldest first, instead of a user.")
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> Whom:
-        if (self.user is None) == (self.history is None):
-            raise ValueError("say for whom: user or history, one of the two")
+    def _one_of_two(self) -> UserOrHistory:
+        check_user_or_history(self.user, self.history)
         return self
 
 
-class RecommendationBody(Whom):
+class RecommendationBody(UserOrHistory):
     model_config = examples({"user": "u1", "k": 10}, {"history": ["i1", "i2"], "exclude": ["i3"]})
 
-    k: Annotated[int, Field(ge=1, le=MOST_K)] = 10
-    exclude: Items = Field([], description="Not to be shown, beside what the user has had.")
-    only: Items | None = Field(None, description="Nothing else is to be shown.")
-    keep_seen: bool = Field(False, description="Also offer what the user has had.")
+    k: Annotated[int, Field(ge=1, le=MAX_K)] = 10
+    exclude: Items = Field([], description="Items to hide, beside those the user has had.")
+    only: Items | None = Field(None, description="Items to choose from; left out: all.")
+    keep_seen: bool = Field(False, description="Also recommend what the user has had.")
 
 
 class RecommendationBatch(Body):
-    batch: Annotated[list[RecommendationBody], Field(min_length=1, max_length=MOST_BATCH)]
+    batch: Annotated[list[RecommendationBody], Field(min_length=1, max_length=MAX_BATCH)]
 
 
-class ItemAnswer(BaseModel):
+class ItemResponse(BaseModel):
     item: str
     title: str | None
     score: float
 
 
-class RecommendationAnswer(BaseModel):
+class RecommendationResponse(BaseModel):
     user: str | None
-    source: Literal["model", "popular"] = Field(
-        description="popular: nothing is known of the user, so the most frequent items."
+    source: Literal["model", "cold-start"] = Field(
+        description="cold-start: no known event of the user, so the most popular items."
     )
-    items: list[ItemAnswer]
+    items: list[ItemResponse]
 
 
-class RecommendationBatchAnswer(BaseModel):
-    batch: list[RecommendationAnswer]
+class RecommendationBatchResponse(BaseModel):
+    batch: list[RecommendationResponse]
 
 
-class ExplanationBody(Whom):
+class ExplanationBody(UserOrHistory):
     model_config = examples({"user": "u1", "item": "i9"})
 
     item: Id
 
 
-class ContributionAnswer(BaseModel):
+class ContributionResponse(BaseModel):
     item: str
     title: str | None
     contribution: float
 
 
-class ExplanationAnswer(BaseModel):
+class ExplanationResponse(BaseModel):
     item: str
     score: float
-    events: list[ContributionAnswer]
+    events: list[ContributionResponse]
 
 
-class HistoryAnswer(BaseModel):
+class HistoryResponse(BaseModel):
     item: str
     title: str | None
     time: float
+    id: str | None = Field(description="Of the event, if it was sent with one.")
 
 
-class UserAnswer(BaseModel):
+class UserResponse(BaseModel):
     user: str
     events: int
-    history: list[HistoryAnswer] = Field(description="The newest events, oldest of them first.")
+    history: list[HistoryResponse] = Field(description="The newest events, oldest of them first.")
     state: Literal["current", "stale", "none"] = Field(
-        description="stale: made anew when next needed. none: this model re-encodes the history."
+        description="stale: rebuilt when next needed. none: this model re-encodes the history."
     )
 
 
-class ForgottenAnswer(BaseModel):
+class ForgottenResponse(BaseModel):
     user: str
-    forgotten: bool
+    forgotten: bool = Field(description="Whether there was anything to forget.")
+    pending: bool = Field(
+        description="Whether bytes may remain in the store's files until `linrec store vacuum`."
+    )
 
 
-class UsersAnswer(BaseModel):
+class EventResponse(BaseModel):
+    user: str
+    event: str
+    pending: bool = Field(description="As for forgetting: the bytes of what was replaced.")
+
+
+class UsersResponse(BaseModel):
     users: list[str]
 
 
-class SimilarAnswer(BaseModel):
+class SimilarResponse(BaseModel):
     item: str
-    items: list[ItemAnswer]
+    items: list[ItemResponse]
 
 
-class TitleAnswer(BaseModel):
+class TitleResponse(BaseModel):
     item: str
     title: str
 
 
-class ItemsAnswer(BaseModel):
-    items: list[TitleAnswer]
+class ItemsResponse(BaseModel):
+    items: list[TitleResponse]
 
 
-class ModelAnswer(BaseModel):
+class ModelResponse(BaseModel):
     model_config = ConfigDict(protected_namespaces=())
 
     run: str
@@ -190,23 +215,29 @@ class ModelAnswer(BaseModel):
     why_no_state: str | None
 
 
-class HealthAnswer(BaseModel):
+class HealthResponse(BaseModel):
     model_config = ConfigDict(protected_namespaces=())
 
     status: Literal["ok"]
-    model: ModelAnswer
+    model: ModelResponse
 
 
-class ReadyAnswer(BaseModel):
+class ReadyResponse(BaseModel):
     status: Literal["ready"]
+    reload_problem: str | None = Field(
+        None, description="Why the newest model in the run folder is not served, if so."
+    )
+    store_warnings: list[str] | None = Field(
+        None, description="Settings of the store under which acknowledged events can be lost."
+    )
 
 
-class ReloadAnswer(BaseModel):
+class ReloadResponse(BaseModel):
     changed: bool
     fingerprint: str
 
 
-class ErrorAnswer(BaseModel):
+class ErrorResponse(BaseModel):
     error: str
 
 

@@ -3,11 +3,21 @@
 from linrec.serving.stores.memory import MemoryStore
 from linrec.serving.stores.redis import RedisStore
 from linrec.serving.stores.sqlite import SQLiteStore
-from linrec.serving.stores.store import Change, Event, Head, Store, StoreError, StoreFullError
+from linrec.serving.stores.store import (
+    Change,
+    Event,
+    Forgotten,
+    Head,
+    Store,
+    StoreError,
+    StoreFullError,
+    new_version,
+)
 
 __all__ = [
     "Change",
     "Event",
+    "Forgotten",
     "Head",
     "MemoryStore",
     "RedisStore",
@@ -15,6 +25,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreFullError",
+    "new_version",
     "open_store",
 ]
 

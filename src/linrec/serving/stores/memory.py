@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
-from linrec.serving.stores.store import Change, Event, Head, new_version
+from linrec.serving.stores.store import Change, Event, Forgotten, Head, new_version
 
 
 @dataclass(slots=True)
@@ -21,6 +21,7 @@ class _User:
 class MemoryStore:
     def __init__(self) -> None:
         self._users: dict[str, _User] = {}
+        self._forgotten: set[str] = set()
         self._lock = Lock()
 
     def heads(self, users: Sequence[str]) -> list[Head | None]:
@@ -31,14 +32,14 @@ class MemoryStore:
         found = self._users.get(user)
         if found is None:
             return None
-        newest = found.events[-1].time if found.events else 0.0
+        newest = found.events[-1].time if found.events else float("-inf")
         return Head(found.version, len(found.events), newest, found.snapshot)
 
-    def known_ids(self, asked: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
+    def known_ids(self, users: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
         with self._lock:
             return [
                 self._users[user].ids.intersection(ids) if user in self._users else set()
-                for user, ids in asked
+                for user, ids in users
             ]
 
     def commit(self, changes: Sequence[Change]) -> list[bool]:
@@ -49,6 +50,8 @@ class MemoryStore:
         found = self._users.get(change.user)
         if (None if found is None else found.version) != change.version:
             return False
+        if change.unless_forgotten and change.user in self._forgotten:
+            return False
         if found is None:
             found = self._users[change.user] = _User()
         for event in change.events:
@@ -58,7 +61,7 @@ class MemoryStore:
         surplus = max(len(found.events) - change.keep, 0)
         found.ids.difference_update(old.id for old in found.events[:surplus] if old.id is not None)
         del found.events[:surplus]
-        found.version, found.snapshot = new_version(), change.snapshot
+        found.version, found.snapshot = change.new_version, change.snapshot
         return True
 
     def history(self, user: str, newest: int | None = None) -> list[Event]:
@@ -68,14 +71,38 @@ class MemoryStore:
                 return []
             return found.events[:] if newest is None else found.events[-newest:]
 
-    def forget(self, user: str) -> bool:
+    def forget(self, user: str) -> Forgotten:
         with self._lock:
-            return self._users.pop(user, None) is not None
+            self._forgotten.add(user)
+            return Forgotten(self._users.pop(user, None) is not None, pending=False)
+
+    def replace_event(
+        self, user: str, event_id: str, item: str | None, time: float | None = None
+    ) -> Forgotten:
+        with self._lock:
+            found = self._users.get(user)
+            if found is None or event_id not in found.ids:
+                return Forgotten(False, pending=False)
+            old = next(event for event in found.events if event.id == event_id)
+            found.events.remove(old)
+            if item is None:
+                found.ids.remove(event_id)
+            else:
+                new = Event(item, old.time if time is None else time, event_id)
+                insort(found.events, new, key=lambda kept: kept.time)
+            found.version, found.snapshot = new_version(), None
+            return Forgotten(True, pending=False)
+
+    def vacuum(self) -> bool:
+        return True
 
     def users(self, prefix: str, limit: int) -> list[str]:
         with self._lock:
             return sorted(user for user in self._users if user.startswith(prefix))[:limit]
 
     def check(self) -> None: ...
+
+    def warnings(self) -> list[str]:
+        return []
 
     def close(self) -> None: ...

@@ -1,7 +1,7 @@
 """Users in Redis, shared by several servers.
 
 A commit is one script, which Redis runs alone: all of it or nothing. What survives a crash of Redis
-itself is what Redis was told to keep: `appendonly yes`, `appendfsync always` for every event.
+itself depends on its configuration: `appendonly yes`, `appendfsync always` for every event.
 One Redis with or without replicas; not a cluster, whose scripts may not touch all keys of a user.
 """
 
@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from time import sleep
 from typing import Any
 
 from linrec.serving.stores.store import (
     Change,
     Event,
+    Forgotten,
     Head,
     StoreError,
     StoreFullError,
@@ -26,21 +30,25 @@ try:
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
-except ImportError:  # told when a store is opened
+except ImportError:  # reported when a store is opened
     redis = None  # type: ignore[assignment]
 
-SECONDS = 2.0  # to connect, and for an answer
+SECONDS = 2.0  # to connect, and for a reply
 PREFIX = "linrec"
+SAFE = {"maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": "always"}
+VACUUM_SECONDS = 600  # for Redis to write its files again
 
-# KEYS: head, events, ids, users. ARGV: user, version read, new version, snapshot or "", keep,
-# then time, item and id ("" for none) of each event. Members of the sorted set begin with the
-# number of arrival, so that equal times keep that order.
+# KEYS: head, events, ids, users, forgotten. ARGV: user, version read, new version, snapshot or "",
+# keep, digest of the user if forgotten ones are refused, then time, item and id ("" for none) of
+# each event. Members of the sorted set begin with the number of arrival, so that equal times keep
+# that order.
 _COMMIT = """
 local version = redis.call('HGET', KEYS[1], 'version')
-if version == ARGV[3] then return 1 end  -- sent again because the answer was lost
+if version == ARGV[3] then return 1 end  -- sent again because the reply was lost
 if (version or '') ~= ARGV[2] then return 0 end
+if ARGV[6] ~= '' and redis.call('SISMEMBER', KEYS[5], ARGV[6]) == 1 then return 0 end
 local arrived = tonumber(redis.call('HGET', KEYS[1], 'arrived') or '0')
-for at = 6, #ARGV, 3 do
+for at = 7, #ARGV, 3 do
   local member = string.format('%016d', arrived) .. ARGV[at + 1]
   redis.call('ZADD', KEYS[2], ARGV[at], member)
   if ARGV[at + 2] ~= '' then
@@ -58,14 +66,37 @@ if surplus > 0 then
 end
 local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
 redis.call('HSET', KEYS[1], 'version', ARGV[3], 'arrived', arrived, 'snapshot', ARGV[4],
-  'events', redis.call('ZCARD', KEYS[2]), 'newest', last[2] or '0')
+  'events', redis.call('ZCARD', KEYS[2]), 'newest', last[2] or '-inf')
 redis.call('ZADD', KEYS[4], 0, ARGV[1])
 return 1
 """
 
 _FORGET = """
+redis.call('SADD', KEYS[5], ARGV[2])
 redis.call('ZREM', KEYS[4], ARGV[1])
 return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
+"""
+
+# ARGV: event id, new version, item as JSON or "" to remove the event, time or ""
+_REPLACE = """
+if redis.call('HEXISTS', KEYS[3], ARGV[1]) == 0 then return 0 end
+local all = redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES')
+for at = 1, #all, 2 do
+  if cjson.decode(string.sub(all[at], 17))[2] == ARGV[1] then
+    redis.call('ZREM', KEYS[2], all[at])
+    if ARGV[3] == '' then
+      redis.call('HDEL', KEYS[3], ARGV[1])
+    else
+      local time = ARGV[4] ~= '' and ARGV[4] or all[at + 1]
+      redis.call('ZADD', KEYS[2], time, string.sub(all[at], 1, 16) .. ARGV[3])
+    end
+    break
+  end
+end
+local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
+redis.call('HSET', KEYS[1], 'version', ARGV[2], 'snapshot', '',
+  'events', redis.call('ZCARD', KEYS[2]), 'newest', last[2] or '-inf')
+return 1
 """
 
 
@@ -86,78 +117,134 @@ class RedisStore:
             raise InputError(f"{error}; write the store as redis://host:6379/0") from None
         self._commit = self._redis.register_script(_COMMIT)
         self._forget = self._redis.register_script(_FORGET)
+        self._replace = self._redis.register_script(_REPLACE)
 
     @contextlib.contextmanager
-    def _talking(self) -> Iterator[Any]:
+    def _connected(self) -> Iterator[Any]:
         try:
             yield self._redis
         except redis.exceptions.RedisError as error:
-            raise _told(error) from error
+            raise _store_error(error) from error
 
     def heads(self, users: Sequence[str]) -> list[Head | None]:
-        with self._talking() as connection:
+        with self._connected() as connection:
             pipe = connection.pipeline(transaction=False)
             for user in users:
                 pipe.hmget(_keys(user)[0], "version", "events", "newest", "snapshot")
             return [_head(values) for values in pipe.execute()]
 
-    def known_ids(self, asked: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
-        wanted = [(user, list(ids)) for user, ids in asked]
-        with self._talking() as connection:
+    def known_ids(self, users: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
+        wanted = [(user, list(ids)) for user, ids in users]
+        with self._connected() as connection:
             pipe = connection.pipeline(transaction=False)
             for user, ids in wanted:
-                pipe.hmget(_keys(user)[2], ids or [""])  # at least one has to be asked for
-            found = pipe.execute()
+                pipe.hmget(_keys(user)[2], ids or [""])  # HMGET needs at least one
+            rows = pipe.execute()
         return [
             {name for name, value in zip(ids, values, strict=False) if value is not None}
-            for (_, ids), values in zip(wanted, found, strict=True)
+            for (_, ids), values in zip(wanted, rows, strict=True)
         ]
 
     def commit(self, changes: Sequence[Change]) -> list[bool]:
-        with self._talking() as connection:
+        with self._connected() as connection:
+            salt = self._salt() if any(change.unless_forgotten for change in changes) else b""
             pipe = connection.pipeline(transaction=False)
             for change in changes:
-                self._commit(keys=_keys(change.user), args=_arguments(change), client=pipe)
-            return [answer == 1 for answer in pipe.execute()]
+                digest = _digest(change.user, salt) if change.unless_forgotten else ""
+                arguments = _arguments(change, digest)
+                self._commit(keys=_keys(change.user), args=arguments, client=pipe)
+            return [reply == 1 for reply in pipe.execute()]
 
     def history(self, user: str, newest: int | None = None) -> list[Event]:
-        with self._talking() as connection:
+        with self._connected() as connection:
             first = 0 if newest is None else -newest
             rows = connection.zrange(_keys(user)[1], first, -1, withscores=True)
         return [_event(member, time) for member, time in rows]
 
-    def forget(self, user: str) -> bool:
-        with self._talking():
-            return bool(self._forget(keys=_keys(user), args=[user]))
+    def forget(self, user: str) -> Forgotten:
+        """Redis keeps the bytes in its append-only file or dump until that is written again."""
+        with self._connected():
+            existed = self._forget(keys=_keys(user), args=[user, _digest(user, self._salt())])
+            return Forgotten(bool(existed), pending=bool(existed))
+
+    def replace_event(
+        self, user: str, event_id: str, item: str | None, time: float | None = None
+    ) -> Forgotten:
+        member = "" if item is None else _member(item, event_id)
+        given = [event_id, new_version(), member, "" if time is None else repr(time)]
+        with self._connected():
+            existed = bool(self._replace(keys=_keys(user), args=given))
+            return Forgotten(existed, pending=existed)
+
+    def vacuum(self) -> bool:
+        with self._connected() as connection:
+            appends = connection.info("persistence").get("aof_enabled")
+            running = "aof_rewrite_in_progress" if appends else "rdb_bgsave_in_progress"
+            connection.bgrewriteaof() if appends else connection.bgsave()
+            for _ in range(VACUUM_SECONDS):
+                if not connection.info("persistence")[running]:
+                    return True
+                sleep(1)
+            return False
+
+    def _salt(self) -> bytes:
+        key = f"{PREFIX}:salt"
+        salt: bytes | None = self._redis.get(key)
+        if salt is None:
+            self._redis.set(key, secrets.token_bytes(16), nx=True)
+            salt = self._redis.get(key)
+            assert salt is not None
+        return salt
 
     def users(self, prefix: str, limit: int) -> list[str]:
         low = prefix.encode()
-        with self._talking() as connection:
-            found = connection.zrangebylex(
+        with self._connected() as connection:
+            rows = connection.zrangebylex(
                 f"{PREFIX}:users", b"[" + low, b"[" + low + b"\xff", start=0, num=limit
             )
-        return [user.decode() for user in found]
+        return [user.decode() for user in rows]
 
     def check(self) -> None:
-        with self._talking() as connection:
-            connection.ping()
+        with self._connected() as connection:
+            connection.set(f"{PREFIX}:probe", 1)  # a full Redis still answers a ping
+
+    def warnings(self) -> list[str]:
+        with self._connected() as connection:
+            try:
+                return [
+                    f"Redis has {name} {value}, which can lose stored events; set it to {safe}"
+                    for name, safe in SAFE.items()
+                    if (value := connection.config_get(name).get(name)) != safe
+                ]
+            except redis.exceptions.ResponseError:
+                return ["the settings of Redis cannot be read; compare them with docs/serving.md"]
 
     def close(self) -> None:
         self._redis.close()
 
 
+def _digest(user: str, salt: bytes) -> str:
+    """Of a forgotten user, with a key of this store, so that the id itself is not kept."""
+    return blake2b(user.encode(), key=salt, digest_size=16).hexdigest()
+
+
 def _keys(user: str) -> list[str]:
-    return [*(f"{PREFIX}:{part}:{user}" for part in ("head", "events", "ids")), f"{PREFIX}:users"]
+    own = [f"{PREFIX}:{part}:{user}" for part in ("head", "events", "ids")]
+    return [*own, f"{PREFIX}:users", f"{PREFIX}:forgotten"]
 
 
-def _arguments(change: Change) -> list[Any]:
+def _arguments(change: Change, digest: str) -> list[Any]:
     arguments: list[Any] = [
-        change.user, change.version or "", new_version(), change.snapshot or b"", change.keep
+        change.user, change.version or "", change.new_version, change.snapshot or b"", change.keep,
+        digest,
     ]  # fmt: skip
     for event in change.events:
-        member = json.dumps([event.item, event.id], ensure_ascii=False)
-        arguments += [repr(event.time), member, event.id or ""]
+        arguments += [repr(event.time), _member(event.item, event.id), event.id or ""]
     return arguments
+
+
+def _member(item: str, event_id: str | None) -> str:
+    return json.dumps([item, event_id], ensure_ascii=False)
 
 
 def _head(values: Sequence[bytes | None]) -> Head | None:
@@ -172,7 +259,8 @@ def _event(member: bytes, time: float) -> Event:
     return Event(item, float(time), name)
 
 
-def _told(error: Exception) -> StoreError:
-    if str(error).startswith("OOM"):
+def _store_error(error: Exception) -> StoreError:
+    # a pipeline or a script puts words before the message
+    if "command not allowed when used memory" in str(error):
         return StoreFullError("the Redis store has no memory left; free some or raise maxmemory")
     return StoreError("the Redis store does not answer; try again later")

@@ -1,4 +1,4 @@
-"""What an engine is asked and what it answers."""
+"""Requests to an engine, and its responses."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from linrec.serving.stores import Event
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
-Source = Literal["model", "popular"]
-StateWord = Literal["current", "stale", "none"]
+Source = Literal["model", "cold-start"]
+StateStatus = Literal["current", "stale", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +21,20 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RecommendResponse:
     user: str | None
     source: Source
     items: tuple[Item, ...]
 
 
+def check_user_or_history(user: object, history: object) -> None:
+    if (user is None) == (history is None):
+        raise InputError(f"give one of {argument('user')} and {argument('history')}, and not both")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """For a user of the store or for a given history, oldest item first."""
+class RecommendRequest:
+    """Of a user of the store, or of a given history, oldest item first."""
 
     user: str | None = None
     history: Sequence[str] | None = None
@@ -39,8 +44,7 @@ class Ask:
     keep_seen: bool = False
 
     def __post_init__(self) -> None:
-        if (self.user is None) == (self.history is None):
-            raise InputError("say for whom: a user or a history, one of the two")
+        check_user_or_history(self.user, self.history)
         if self.k < 1:
             raise InputError(f"k must be at least 1, not {self.k}")
 
@@ -64,7 +68,7 @@ class UserView:
     user: str
     events: int
     history: tuple[tuple[Event, str | None], ...]  # with titles, oldest first
-    state: StateWord
+    state: StateStatus
 
 
 class UnknownError(InputError):

@@ -1,0 +1,43 @@
+"""Whether a new model can go live: finite scores, known items, a sample of stored users."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from linrec.serving.model import STRETCH, ServedModel
+from linrec.serving.snapshot import Indices
+from linrec.serving.stores import Store
+from linrec.types import InputError
+
+SAMPLE = 8  # stored users
+
+
+@torch.inference_mode()
+def check_canary(new: ServedModel, old: ServedModel, store: Store) -> None:
+    """Raise InputError if the new model must not replace the old one."""
+    finite = [new.vectors] if new.bias is None else [new.vectors, new.bias]
+    if not all(torch.isfinite(each[1:]).all() for each in finite):
+        raise InputError(_refusal(new, "its weights are not finite"))
+    histories, items = _sample(new, store)
+    if items and not histories and any(old.index(item) is not None for item in items):
+        raise InputError(_refusal(new, "it knows no item of a sample of stored users"))
+    hidden = new.encode(histories or [np.array([1], np.int64)])
+    if not torch.isfinite(hidden @ new.vectors[1:].T).all():
+        raise InputError(_refusal(new, "its scores for a sample of stored users are not finite"))
+
+
+def _sample(model: ServedModel, store: Store) -> tuple[list[Indices], set[str]]:
+    """Histories of some stored users, as far as the model knows their items, and all the items."""
+    histories, items = [], set()
+    for user in store.users("", SAMPLE):
+        newest = [event.item for event in store.history(user, STRETCH)]
+        items.update(newest)
+        known = model.indices(newest)
+        if len(known):
+            histories.append(known)
+    return histories, items
+
+
+def _refusal(model: ServedModel, reason: str) -> str:
+    return f"the model in {model.run} does not go live: {reason}; the old one stays"

@@ -1,0 +1,89 @@
+"""Who may send requests: with a token whoever has it, without one only this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from fastapi.security.utils import get_authorization_scheme_param
+from starlette.applications import Starlette
+from starlette.authentication import (
+    AuthCredentials,
+    AuthenticationBackend,
+    AuthenticationError,
+    BaseUser,
+    SimpleUser,
+)
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from linrec.serving.http.errors import error_response
+from linrec.serving.http.options import HttpOptions, is_loopback
+
+OPEN = ("/healthz", "/readyz", "/docs", "/openapi.json", "/")
+OPEN_UNDER = ("/page/", "/docs/")
+TRUSTED = "linrec.trusted_host"  # in the scope
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+
+
+class BearerToken(AuthenticationBackend):
+    def __init__(self, token: str) -> None:
+        self._digest = _digest(token)
+
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser] | None:
+        path: str = conn.scope["path"]
+        if path in OPEN or path.startswith(OPEN_UNDER):
+            return None
+        scheme, token = get_authorization_scheme_param(conn.headers.get("authorization"))
+        right = hmac.compare_digest(_digest(token.strip()), self._digest)
+        if scheme.lower() != "bearer" or not right:
+            raise AuthenticationError("this server needs a token: Authorization: Bearer TOKEN")
+        return AuthCredentials(["token"]), SimpleUser("client")
+
+
+class TrustedHosts:
+    """Starlette's check of the Host header, with a refusal like all others."""
+
+    def __init__(self, app: ASGIApp, hosts: list[str]) -> None:
+        self._app = app
+        self._check = TrustedHostMiddleware(_trust, allowed_hosts=hosts, www_redirect=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._check(scope, receive, _discard)
+            if not scope.get(TRUSTED):
+                sentence = "without a token this server accepts requests to localhost only"
+                await error_response(421, sentence)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+async def _trust(scope: Scope, receive: Receive, send: Send) -> None:
+    del receive, send
+    scope[TRUSTED] = True
+
+
+async def _discard(message: Message) -> None:
+    del message
+
+
+def restrict_access(app: Starlette, options: HttpOptions) -> None:
+    if options.token is not None:
+        backend = BearerToken(options.token)
+        app.add_middleware(AuthenticationMiddleware, backend=backend, on_error=_unauthorized)
+    elif is_loopback(options.host):
+        # a web page elsewhere may give this machine a name of its own and read the responses
+        app.add_middleware(TrustedHosts, hosts=[*LOCAL, options.host])
+
+
+def _unauthorized(conn: HTTPConnection, error: AuthenticationError) -> Response:
+    del conn
+    return error_response(401, str(error), {"WWW-Authenticate": "Bearer"})
+
+
+def _digest(token: str) -> bytes:
+    """Of equal length whatever the token, so that the time of the comparison reveals nothing."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
