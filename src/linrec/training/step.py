@@ -95,6 +95,7 @@ class ModelItems(ItemVectors):
 
 
 def make_fabric(training: TrainingConfig) -> Fabric:
+    assert training.precision != "auto", "linrec.training.precision decides before a step is made"
     try:
         return Fabric(
             accelerator=training.device, devices=1, precision=PRECISIONS[training.precision]
