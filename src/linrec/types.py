@@ -114,6 +114,14 @@ class EventLog:
         return pl.DataFrame(columns)
 
 
+class SeenItems(NamedTuple):
+    """For each of T targets the items that its user had seen before it."""
+
+    items: Tensor  # [M] int64
+    starts: Tensor  # [T] int64: target t has seen items[starts[t] : starts[t] + counts[t]]
+    counts: Tensor  # [T] int64
+
+
 class Events(NamedTuple):
     """Events with all that a backbone reads of them: [B, N] each."""
 
@@ -145,6 +153,7 @@ class SequenceBatch(NamedTuple):
     targets: Tensor  # [B, N] int64, the item to be predicted at each position, PAD where none is
     previous: Tensor | None = None  # [B, N], as in `Events`; None if the model reads no time
     following: Tensor | None = None
+    seen: SeenItems | None = None  # for the targets row by row, if the loss leaves seen items out
 
     @property
     def events(self) -> Events:

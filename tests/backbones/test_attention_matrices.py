@@ -20,7 +20,7 @@ def test_the_matrix_is_what_attention_does(mechanism: str, causal: bool) -> None
     attention = MultiHeadAttention(mechanism, 8, 2, causal=causal)
     x, keep = torch.randn(2, 5, 8), torch.arange(5) < torch.tensor([[5], [2]])
     value = attention._split(x)[2]
-    out = attention._output(attention.matrix(x, keep) @ value)
+    out = attention._output(attention.matrix(x, keep) @ value, x)
     torch.testing.assert_close(out[keep], attention(x, keep)[keep])
 
 
@@ -31,10 +31,10 @@ def test_every_layer_is_shown_and_nothing_left_behind(backbone: str, layers: int
     before = model.encode(HISTORIES)
     found = model.attention_matrices(HISTORIES)
     assert len(found) == layers
-    masks = 1 if backbone == "bert4rec" else 0  # the mask behind the history
+    asked = 1 if backbone == "bert4rec" else 0  # the mask behind the history
     for matrix in found:
-        assert matrix.shape == (2, 2, 5 + masks, 5 + masks)
-        torch.testing.assert_close(matrix[0].sum(-1), torch.ones(2, 5 + masks))
-        assert (matrix[1, :, :, 2 + masks :] == 0).all()
+        assert matrix.shape == (2, 2, 5 + asked, 5 + asked)
+        torch.testing.assert_close(matrix[0].sum(-1), torch.ones(2, 5 + asked))
+        assert (matrix[1, :, :, 2 + asked :] == 0).all()
     torch.testing.assert_close(model.encode(HISTORIES), before)
     assert not any(part._forward_hooks for part in model.modules())

@@ -21,6 +21,7 @@ from tests.contracts.cases import (
     CAUSAL_BACKBONES,
     CLOCK,
     EVERY_ATTENTION,
+    EVERY_BLOCK,
     LINEAR_ATTENTION,
     N_ITEMS,
     WITH_AND_WITHOUT_TIME,
@@ -51,11 +52,13 @@ def tensors(state: Any) -> Iterator[Tensor]:
         assert state is None, "a part of the state that is not counted"
 
 
+@EVERY_BLOCK
 @CAUSAL_BACKBONES
 @LINEAR_ATTENTION
-@WITH_AND_WITHOUT_TIME
-def test_event_by_event_is_all_at_once(backbone: str, attention: str, time_gaps: bool) -> None:
-    encoder = model(backbone, attention, time_gaps=time_gaps)
+def test_event_by_event_is_all_at_once(
+    backbone: str, attention: str, block: dict[str, bool]
+) -> None:
+    encoder = model(backbone, attention, **block)
     items = torch.cat([history(18), history(18, seed=1)])
     times, state = times_of(items), encoder.start(2)
     steps = []
@@ -65,9 +68,9 @@ def test_event_by_event_is_all_at_once(backbone: str, attention: str, time_gaps:
     close(torch.stack(steps, 1), hidden(encoder, items))
 
 
+@EVERY_BLOCK
 @CAUSAL_BACKBONES
 @LINEAR_ATTENTION
-@WITH_AND_WITHOUT_TIME
 @given(
     deliveries=DELIVERIES,
     clock=st.lists(st.sampled_from(MOMENTS), min_size=16, max_size=16),
@@ -75,13 +78,13 @@ def test_event_by_event_is_all_at_once(backbone: str, attention: str, time_gaps:
 )
 @effort(max_examples=4)
 def test_cut_anywhere_and_resumed_is_the_whole_history(
-    backbone: str, attention: str, time_gaps: bool, deliveries: Deliveries, clock, at
+    backbone: str, attention: str, block: dict[str, bool], deliveries: Deliveries, clock, at
 ) -> None:
     """Each delivery brings some users more events than others, and some none.
 
     Times may be equal, missing or go backwards, and a request may come before the last event.
     """
-    encoder = model(backbone, attention, time_gaps=time_gaps)
+    encoder = model(backbone, attention, **block)
     events = [history(4 * len(deliveries), seed)[0] for seed in range(USERS)]
     seen, state = [0] * USERS, encoder.start(USERS)
     for counts in deliveries:

@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from linrec.data.dataset.batches import windows
-from linrec.data.dataset.seen import SeenIndex
+from linrec.data.dataset.seen import SeenIndex, concatenated_ranges
 from linrec.data.dataset.sequences import Sequences
+from linrec.types import SeenItems
+
+
+def up_to_each(histories: Sequences, inputs: Sequences) -> SeenItems:
+    """Before the event after each of these."""
+    events = concatenated_ranges(inputs.starts + 1, inputs.lengths)
+    return SeenIndex.of(histories).before(events)
 
 
 def grown(histories: Sequences, inputs: Sequences) -> list[set[int]]:
@@ -25,7 +32,7 @@ def test_it_is_the_set_of_all_items_so_far_window_or_not(window) -> None:
     histories = Sequences.of([rng.integers(1, 9, n).tolist() for n in (1, 2, 30, 7, 13)])
     inputs = windows(histories, window, rng)
     inputs = inputs.take(rng.permutation(len(inputs)))
-    seen = SeenIndex.of(histories).up_to_each(inputs)
+    seen = up_to_each(histories, inputs)
     for start, count, right in zip(seen.starts, seen.counts, grown(histories, inputs), strict=True):
         items = seen.items[start : start + count].tolist()
         assert len(items) == len(right)
@@ -36,7 +43,7 @@ def test_rows_may_leave_out_events_between_them() -> None:
     """The training rows of a split: what is held out belongs to no row."""
     items = np.array([3, 1, 3, 9, 9, 2, 2, 1, 9, 9], dtype=np.int32)
     rows = Sequences(items, np.array([0, 5]), np.array([3, 8]))
-    seen = SeenIndex.of(rows).up_to_each(rows)
+    seen = up_to_each(rows, rows)
     assert seen.items.tolist() == [3, 1, 2, 1]
     assert seen.starts.tolist() == [0, 0, 0, 2, 2, 2]
     assert seen.counts.tolist() == [1, 2, 2, 1, 1, 2]
@@ -44,4 +51,4 @@ def test_rows_may_leave_out_events_between_them() -> None:
 
 def test_no_rows() -> None:
     nothing = Sequences.of([])
-    assert all(len(part) == 0 for part in SeenIndex.of(nothing).up_to_each(nothing))
+    assert all(len(part) == 0 for part in up_to_each(nothing, nothing))

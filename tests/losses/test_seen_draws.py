@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from linrec.data.dataset.seen import SeenIndex, SeenItems
+from linrec.data.dataset.seen import SeenIndex, concatenated_ranges
 from linrec.data.dataset.sequences import Sequences
 from linrec.losses.seen_draws import seen_among
+from linrec.types import SeenItems
 
 
 @pytest.mark.parametrize("together", [1, 3, 100])
@@ -17,7 +18,7 @@ def test_it_equals_a_look_into_every_list(lengths, together) -> None:
     rng = np.random.default_rng(1)
     histories = Sequences.of([rng.integers(1, 12, length + 2).tolist() for length in lengths])
     inputs = Sequences(histories.items, histories.starts + 1, histories.ends - 1)
-    seen = SeenIndex.of(histories).up_to_each(inputs)
+    seen = SeenIndex.of(histories).before(concatenated_ranges(inputs.starts + 1, inputs.lengths))
     targets = len(seen.starts)
     drawn = torch.from_numpy(rng.integers(1, 15, (-(-targets // together), 8)))
     found = seen_among(seen, drawn, together)

@@ -10,10 +10,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrec.data.dataset.seen import SeenIndex, SeenItems
+from linrec.data.dataset.seen import SeenIndex, concatenated_ranges
 from linrec.data.dataset.sequences import Sequences
 from linrec.losses import full_softmax
-from linrec.losses.seen_softmax import seen_softmax
+from linrec.types import SeenItems
+
+
+def seen_softmax(
+    hidden: Tensor,
+    vectors: Tensor,
+    targets: Tensor,
+    seen: SeenItems | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    return full_softmax(hidden, vectors, targets, bias, seen)
+
 
 EXACT = [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 2e-2)]
 
@@ -43,7 +54,7 @@ def case(
     targets = np.concatenate([row[4:] for row in rows])
     torch.manual_seed(seed)
     hidden, vectors = torch.randn(len(targets), 16), torch.randn(n_items + 1, 16) / 2
-    seen = SeenIndex.of(histories).up_to_each(inputs)
+    seen = SeenIndex.of(histories).before(concatenated_ranges(inputs.starts + 1, inputs.lengths))
     return hidden, vectors, torch.from_numpy(targets), seen
 
 
@@ -65,7 +76,7 @@ def assert_equal_with_gradients(
 @pytest.fixture(params=[1, 7, 10_000], ids="{} rows per chunk".format)
 def _any_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks that cut a user, chunks that leave a remainder, and all rows at once."""
-    home = import_module("linrec.losses.seen_softmax")
+    home = import_module("linrec.losses.softmax")
     monkeypatch.setattr(home, "_chunk_rows", lambda *_: request.param)
 
 

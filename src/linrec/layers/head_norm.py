@@ -10,7 +10,7 @@ EPSILON = 1e-8
 
 
 class HeadNorm(nn.Module):
-    """Brings the output of every head to one size, then to a learned one for each number.
+    """Scales the output of each head to a root mean square of 1, then by a learned factor.
 
     So the constant factors of a mechanism, 1/sqrt(D) and 1/sqrt(N), no longer matter.
     """

@@ -29,6 +29,8 @@ class StackShape:
     dropout: float
     norm: Norm
     positions: int
+    head_norm: bool = False
+    gate: bool = False
     time_gaps: bool = False  # whether events know the time to their neighbours
 
 
@@ -108,6 +110,9 @@ def _unknown(keep: Tensor) -> Gaps:
 
 
 def _block(shape: StackShape) -> Block:
-    attention = MultiHeadAttention(shape.attention, shape.width, shape.heads, causal=shape.causal)
+    attention = MultiHeadAttention(
+        shape.attention, shape.width, shape.heads,
+        causal=shape.causal, head_norm=shape.head_norm, gate=shape.gate,
+    )  # fmt: skip
     feed_forward = FeedForward(shape.width, shape.inner)
     return Block(shape.width, attention, feed_forward, shape.dropout, shape.norm)

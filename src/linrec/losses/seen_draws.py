@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from linrec.data.dataset.seen import SeenItems
+from linrec.types import SeenItems
 
 
 def seen_among(seen: SeenItems, drawn: Tensor, together: int) -> Tensor:
-    """[T, K] bool, for targets of which each `together` share a row of drawn items [G, K].
+    """[T, K] bool, for targets of which every `together` share a row of `drawn` [G, K].
 
     An item's place in its user's list says when it was first seen. So it is looked up once per user
     and drawn item, and each target only compares that place with the length of its own list.

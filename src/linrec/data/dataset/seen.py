@@ -1,29 +1,20 @@
 """What a user had seen before each event: the distinct items of the past, as ranges of one array.
 
 Each user's distinct items stand in the order in which they first appeared. So the items seen up to
-an event are the beginning of that list, and two integers per event name them, however long the
+an event are the beginning of that list, and two integers per event identify them, however long the
 history. No list is longer than the catalogue.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from linrec.data.dataset.sequences import IntArray, Sequences
-
-
-class SeenItems(NamedTuple):
-    """For each of T targets the items that will not be shown with it."""
-
-    items: Tensor  # [M] int64
-    starts: Tensor  # [T] int64: target t has seen items[starts[t] : starts[t] + counts[t]]
-    counts: Tensor  # [T] int64
+from linrec.types import SeenItems
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +23,7 @@ class SeenIndex:
 
     starts: IntArray  # [rows], where each row begins in the array of events
     distinct: NDArray[np.int32]  # [distinct items of all rows]
-    before: IntArray  # [events + 1], of `distinct` belong to the events before this one
+    before_event: IntArray  # [events + 1], how many of `distinct` come before each event
 
     @classmethod
     def of(cls, rows: Sequences) -> SeenIndex:
@@ -41,15 +32,19 @@ class SeenIndex:
         before = np.concatenate([[0], np.cumsum(first)])
         return cls(rows.starts, np.asarray(rows.items)[first], before)
 
-    def up_to_each(self, inputs: Sequences) -> SeenItems:
-        """What had been seen up to and including each event of these windows, row after row."""
-        history = self.starts[np.searchsorted(self.starts, inputs.starts, side="right") - 1]
-        begin, end = self.before[history], self.before[inputs.ends]
-        events = concatenated_ranges(inputs.starts, inputs.lengths)
-        seen = self.distinct[concatenated_ranges(begin, end - begin)]
-        offset = np.cumsum(end - begin) - (end - begin)  # of each row in `seen`
-        counts = self.before[events + 1] - np.repeat(begin, inputs.lengths)
-        starts = np.repeat(offset, inputs.lengths)
+    def before(self, events: IntArray) -> SeenItems:
+        """What had been seen before each of these events, given by their positions in the array.
+
+        Events of the same row share one list, of which each has the beginning.
+        """
+        row = np.searchsorted(self.starts, events, side="right") - 1
+        rows, of = np.unique(row, return_inverse=True)
+        first = self.before_event[self.starts[rows]]
+        counts = self.before_event[events] - first[of]
+        lengths = np.zeros(len(rows), np.int64)
+        np.maximum.at(lengths, of, counts)
+        seen = self.distinct[concatenated_ranges(first, lengths)]
+        starts = (np.cumsum(lengths) - lengths)[of]
         return SeenItems(*(torch.from_numpy(x.astype(np.int64)) for x in (seen, starts, counts)))
 
 
@@ -59,9 +54,9 @@ def _first_appearances(rows: Sequences) -> NDArray[np.bool_]:
     items = np.asarray(rows.items)[events].astype(np.int64)
     row = np.repeat(np.arange(len(rows)), rows.lengths)
     _, first = np.unique(row * (items.max(initial=0) + 1) + items, return_index=True)
-    found = np.zeros(len(rows.items), dtype=np.bool_)
-    found[events[first]] = True
-    return found
+    appears = np.zeros(len(rows.items), dtype=np.bool_)
+    appears[events[first]] = True
+    return appears
 
 
 def concatenated_ranges(starts: IntArray, lengths: IntArray) -> IntArray:
