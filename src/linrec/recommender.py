@@ -16,7 +16,7 @@ from linrec.backbones import Backbone, build
 from linrec.data.dataset.histories import Histories, of_items, of_users
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
-from linrec.data.dataset.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore, same_dataset
 from linrec.data.preparing.prepare import prepare
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
@@ -103,7 +103,12 @@ class Recommender:
         run = None if folder is None else plan.open(folder, resume=resume, overwrite=overwrite)
         if run is not None and TensorBoardLogger.is_installed():
             listeners.callbacks.append(TensorBoardLogger(run.tensorboard))
-        trained = trainer.fit(run, resume=resume)
+        try:
+            trained = trainer.fit(run, resume=resume)
+        except BaseException:
+            if run is not None:
+                run.discard()  # without a model, a run that it was to replace stays
+            raise
         # together: a training that fails leaves the earlier one as it was
         self.trained, self.test_evaluation = trained, None
         self.config, self._description, self._store = plan.config, plan.description, store
@@ -143,7 +148,7 @@ class Recommender:
             True
         """
         model, store = self.model, self._data(data)
-        if store.fingerprint != self.description.dataset.get("fingerprint"):
+        if not same_dataset(store.fingerprint, self.description.dataset.get("fingerprint")):
             raise InputError(
                 f"{named(store)} is not the dataset of this run ({self._data_path()}): it may "
                 "hold out events that the model was trained on; evaluate it on its own dataset"
@@ -255,17 +260,20 @@ class Recommender:
         )  # fmt: skip
 
     @classmethod
-    def load(cls, path: str | Path) -> Recommender:
+    def load(cls, path: str | Path, *, verify: bool = True) -> Recommender:
         """Open a run folder. Nothing in it is ever executed.
+
+        verify: compare the files with the checksums that the run lists; False saves the time of
+            that where the files are very large.
 
         Examples:
             >>> linrec.Recommender.load("run").config.training.epochs
             1
         """
-        run = Run.open(path)
+        run, model = Run.load(path, verify=verify)
         loaded = cls()
         loaded._requested = loaded.config = run.config
-        loaded._model = run.load_model()
+        loaded._model = model
         loaded._description, loaded._catalogue = run.description, run.catalogue
         return loaded
 
@@ -303,14 +311,17 @@ class Recommender:
         return self._store
 
 
-def load(path: str | Path) -> Recommender:
+def load(path: str | Path, *, verify: bool = True) -> Recommender:
     """Open a run folder that `linrec train` or `Recommender.save` made.
+
+    verify: compare the files with the checksums that the run lists; False saves the time of that
+        where the files are very large.
 
     Examples:
         >>> linrec.load("run").config.model.backbone
         'sasrec'
     """
-    return Recommender.load(path)
+    return Recommender.load(path, verify=verify)
 
 
 def open_data(data: Data) -> SequenceStore:

@@ -36,6 +36,7 @@ def reading(
         TypeError,
         OverflowError,
         MemoryError,
+        RecursionError,
     ) as error:
         raise InputError(f"cannot read {what} ({first_line(error)}); {remedy}") from error
 

@@ -1,4 +1,4 @@
-"""manifest.json of a run: the checksum of each of its files, so that they are known to belong together.
+"""manifest.json of a run: the checksum of each of its files, which shows that they belong together.
 
 A file is replaced in three steps: its new checksum is added to the manifest, the file is replaced,
 the old checksum is removed. A process that is killed in between leaves a file that fits one of the
@@ -8,7 +8,7 @@ two. The checksums are those of `b2sum`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from linrec.files.atomic import write_bytes
-from linrec.files.drafts import locked
 from linrec.files.guard import reading
 from linrec.types import InputError
 from linrec.validation import explain
@@ -77,34 +76,32 @@ def checksum_of(content: bytes) -> str:
 
 
 def write_listed(folder: Path, name: str, content: bytes) -> None:
-    """Replace one file and its line in the manifest; a kill at any moment leaves the two in step."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Replace one file and its checksum; a kill at any moment leaves the two in step."""
     checksum = checksum_of(content)
-    with locked(folder):
-        files = dict(_files(folder))
-        _save(folder, files | {name: (*files.get(name, ())[-1:], checksum)})
-        write_bytes(folder / name, content)
-        _save(folder, files | {name: (checksum,)})
+    files = dict(_files(folder))
+    _save(folder, files | {name: (*files.get(name, ()), checksum)})
+    write_bytes(folder / name, content)
+    _save(folder, files | {name: (checksum,)})
 
 
-def remove_listed(folder: Path, prefix: str) -> None:
-    """Take the files whose names begin so out of the manifest."""
-    with locked(folder):
-        files = _files(folder)
-        left = {name: sums for name, sums in files.items() if not name.startswith(prefix)}
-        if len(left) < len(files):
-            _save(folder, left)
+def remove_listed(folder: Path, names: Collection[str]) -> None:
+    """Take the files of these names, and those in folders of these names, off the list."""
+    files = _files(folder)
+    left = {name: sums for name, sums in files.items() if name.split("/")[0] not in names}
+    if len(left) < len(files):
+        _save(folder, left)
 
 
 def _files(folder: Path) -> Mapping[str, tuple[str, ...]]:
-    """Of an older run, which has no manifest, whatever is there."""
+    """The list of a manifest; for an older run, which has none, made from what is there."""
     known = Manifest.read(folder)
     if known is not None:
         return known.files
+    paths = [path for pattern in ("[!.]*", "evaluation/[!.]*") for path in folder.glob(pattern)]
     return {
         path.relative_to(folder).as_posix(): (checksum_of(path.read_bytes()),)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.name.startswith(".") and "tensorboard" not in path.parts
+        for path in paths
+        if path.is_file()
     }
 
 
