@@ -37,6 +37,8 @@ def reading(
         OverflowError,
         MemoryError,
         RecursionError,
+        NotImplementedError,  # of pyarrow
+        LookupError,
     ) as error:
         raise InputError(f"cannot read {what} ({first_line(error)}); {remedy}") from error
 

@@ -40,7 +40,12 @@ def read_ranks(path: Path, content: bytes) -> tuple[Evaluation, pl.DataFrame]:
     """What `pack_ranks` made; `path` names the file in error messages."""
     try:
         table = pq.read_table(io.BytesIO(content))
-    except (OSError, ValueError) as error:  # pyarrow's own errors are subclasses of these
+    except (
+        OSError,
+        ValueError,
+        NotImplementedError,
+        LookupError,
+    ) as error:  # pyarrow's own errors are subclasses of these
         raise InputError(f"cannot read {path}: {error}; run `linrec evaluate` again") from error
     header = (table.schema.metadata or {}).get(_KEY)
     if header is None or tuple(table.column_names) != COLUMNS:

@@ -15,6 +15,9 @@ from linrec.types import InputError
 
 TRAIN_AGAIN = "train the run again"
 
+MAX_HEADER = 4 << 20
+"""Bytes of the list of tensors; a tensor takes about a hundred, and a long list takes minutes."""
+
 
 def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
@@ -23,6 +26,8 @@ def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None 
 
 def read_tensors(path: Path, content: bytes) -> dict[str, Tensor]:
     """The tensors in the content of a file; `path` names it in error messages."""
+    if MAX_HEADER < int.from_bytes(content[:8], "little") < len(content):
+        raise InputError(f"{path} lists more tensors than any model has; {TRAIN_AGAIN}")
     try:
         return safetensors.torch.load(content)
     except (SafetensorError, KeyError, ValueError, RuntimeError, AttributeError) as error:

@@ -44,12 +44,18 @@ def damage(archive: Path, name: str, max_expansion: int = MAX_EXPANSION) -> str 
 def _damaged_member(archive: Path, limit: _Limit) -> str | None:
     with ZipFile(archive) as file:
         for member in file.infolist():
-            try:
-                with file.open(member) as inside:
-                    limit.read_all(inside)
-            except BadZipFile:
+            if _is_damaged(file, member, limit):
                 return f"its {member.filename} is damaged"
     return None
+
+
+def _is_damaged(file: ZipFile, member: ZipInfo, limit: _Limit) -> bool:
+    try:
+        with file.open(member) as inside:
+            limit.read_all(inside)
+    except BadZipFile:
+        return True
+    return False
 
 
 def unpack(
