@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
@@ -111,12 +112,8 @@ class Recommender:
         run = None if folder is None else plan.open(folder, resume=resume, overwrite=overwrite)
         if run is not None and TensorBoardLogger.is_installed():
             listeners.callbacks.append(TensorBoardLogger(run.tensorboard))
-        try:
+        with nullcontext() if run is None else run.kept_with_a_model():
             trained = trainer.fit(run, resume=resume)
-        except BaseException:
-            if run is not None:
-                run.discard()  # without a model, a run that it was to replace stays
-            raise
         # together: a training that fails leaves the earlier one as it was
         self.trained, self.test_evaluation = trained, None
         self.config, self._description, self._store = plan.config, plan.description, store
@@ -286,10 +283,7 @@ class Recommender:
 
     @classmethod
     def load(cls, path: str | Path, *, verify: bool = True) -> Recommender:
-        """Open a run folder. Nothing in it is ever executed.
-
-        verify: compare the files with the checksums that the run lists; False saves the time of
-            that where the files are very large.
+        """Open a run folder, with `verify` against its checksums. Nothing in it is ever executed.
 
         Examples:
             >>> linrec.Recommender.load("run").config.training.epochs
@@ -339,8 +333,7 @@ class Recommender:
 def load(path: str | Path, *, verify: bool = True) -> Recommender:
     """Open a run folder that `linrec train` or `Recommender.save` made.
 
-    verify: compare the files with the checksums that the run lists; False saves the time of that
-        where the files are very large.
+    verify: compare files with the run's checksums; False saves time where they are very large.
 
     Examples:
         >>> linrec.load("run").config.model.backbone

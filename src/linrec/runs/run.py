@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -122,6 +123,15 @@ class Run:
         catalogue = _read_items(items, files.read(ITEMS), description)
         files.check(CONFIG, ITEMS)
         return cls(files, description, catalogue)
+
+    @contextmanager
+    def kept_with_a_model(self) -> Iterator[None]:
+        """If the block fails before it saves a model, an older run in this place stays."""
+        try:
+            yield
+        except BaseException:
+            self.discard()
+            raise
 
     def discard(self) -> None:
         """Remove a run that has not taken its place yet; the older one there stays."""
