@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
@@ -17,7 +18,7 @@ from linrec.backbones import Backbone, build
 from linrec.data.dataset.histories import Histories, of_items, of_users
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
-from linrec.data.dataset.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore, same_dataset
 from linrec.data.preparing.moments import Moment, requested_at, split_pairs
 from linrec.data.preparing.prepare import prepare
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
@@ -111,7 +112,8 @@ class Recommender:
         run = None if folder is None else plan.open(folder, resume=resume, overwrite=overwrite)
         if run is not None and TensorBoardLogger.is_installed():
             listeners.callbacks.append(TensorBoardLogger(run.tensorboard))
-        trained = trainer.fit(run, resume=resume)
+        with nullcontext() if run is None else run.kept_with_a_model():
+            trained = trainer.fit(run, resume=resume)
         # together: a training that fails leaves the earlier one as it was
         self.trained, self.test_evaluation = trained, None
         self.config, self._description, self._store = plan.config, plan.description, store
@@ -151,7 +153,7 @@ class Recommender:
             True
         """
         model, store = self.model, self._data(data)
-        if store.fingerprint != self.description.dataset.get("fingerprint"):
+        if not same_dataset(store.fingerprint, self.description.dataset.get("fingerprint")):
             raise InputError(
                 f"{named(store)} is not the dataset of this run ({self._data_path()}): it may "
                 "hold out events that the model was trained on; evaluate it on its own dataset"
@@ -280,17 +282,17 @@ class Recommender:
         )  # fmt: skip
 
     @classmethod
-    def load(cls, path: str | Path) -> Recommender:
-        """Open a run folder. Nothing in it is ever executed.
+    def load(cls, path: str | Path, *, verify: bool = True) -> Recommender:
+        """Open a run folder, with `verify` against its checksums. Nothing in it is ever executed.
 
         Examples:
             >>> linrec.Recommender.load("run").config.training.epochs
             1
         """
-        run = Run.open(path)
+        run, model = Run.load(path, verify=verify)
         loaded = cls()
         loaded._requested = loaded.config = run.config
-        loaded._model = run.load_model()
+        loaded._model = model
         loaded._description, loaded._catalogue = run.description, run.catalogue
         return loaded
 
@@ -328,14 +330,16 @@ class Recommender:
         return self._store
 
 
-def load(path: str | Path) -> Recommender:
+def load(path: str | Path, *, verify: bool = True) -> Recommender:
     """Open a run folder that `linrec train` or `Recommender.save` made.
+
+    verify: compare files with the run's checksums; False saves time where they are very large.
 
     Examples:
         >>> linrec.load("run").config.model.backbone
         'sasrec'
     """
-    return Recommender.load(path)
+    return Recommender.load(path, verify=verify)
 
 
 def open_data(data: Data) -> SequenceStore:

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from linrec.files import atomic
+from linrec.files import atomic, drafts
 from linrec.files.atomic import write_bytes, write_folder, write_text
 from linrec.types import InputError
 
@@ -75,6 +78,7 @@ def test_a_failing_rename_brings_the_old_folder_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path / "data", "old")
+    monkeypatch.setattr(drafts, "exchange", lambda *_: False)
     replace = Path.replace
 
     def refuse(self: Path, target: Path) -> Path:
@@ -115,6 +119,83 @@ def test_a_file_in_the_way_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="cannot write"):
         fill(tmp_path / "file" / "data", "new")
+
+
+def leave(draft: Path) -> Path:
+    """What a killed process leaves: its locks are gone."""
+    draft.mkdir()
+    (draft / "dataset.json").write_text("half")
+    return draft
+
+
+def test_drafts_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    leave(tmp_path / ".data.abcd1234.draft")
+    other = leave(tmp_path / ".data.more.abcd1234.draft")
+    (tmp_path / ".file.abcd1234.draft").write_text("half")
+    fill(tmp_path / "data", "new")
+    write_text(tmp_path / "file", "new")
+    assert names(tmp_path) == [other.name, "data", "file"]
+
+
+def test_a_draft_that_is_being_written_stays(tmp_path: Path) -> None:
+    with write_folder(tmp_path / "data") as draft:
+        (draft / "dataset.json").write_text("first")
+        fill(tmp_path / "data", "second")
+        assert draft.is_dir()
+        fill(tmp_path / "data", "third", overwrite=True)
+        assert (draft / "dataset.json").read_text() == "first"
+        (tmp_path / "data" / "dataset.json").unlink()
+    assert (tmp_path / "data" / "dataset.json").read_text() == "first"
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_interrupted_replacement_is_undone_at_the_next_start(
+    tmp_path: Path, moved: bool
+) -> None:
+    """Without an exchange of names: killed before or after the new folder took the name."""
+    fill(tmp_path / "data", "old")
+    (tmp_path / "data").rename(tmp_path / ".data.abcd1234.old")
+    draft = leave(tmp_path / ".data.abcd1234.draft")
+    if moved:
+        draft.rename(tmp_path / "data")
+    drafts.recover(tmp_path / "data")
+    assert names(tmp_path) == ["data"]
+    assert (tmp_path / "data" / "dataset.json").read_text() == ("half" if moved else "old")
+
+
+KILLED_WRITER = """
+import itertools, sys
+from pathlib import Path
+from linrec.files import drafts
+from linrec.files.atomic import write_folder
+if sys.argv[2] == "without exchange":
+    drafts.exchange = lambda *_: False
+for number in itertools.count():
+    with write_folder(Path(sys.argv[1]), overwrite=True) as draft:
+        for name in ("dataset.json", "a", "b"):
+            (draft / name).write_text(str(number))
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["with exchange", "without exchange"])
+def test_a_folder_that_is_replaced_survives_kills(tmp_path: Path, how: str) -> None:
+    place = tmp_path / "data"
+    fill(place, "first")
+    for round_ in range(6):
+        with subprocess.Popen(
+            [sys.executable, "-c", KILLED_WRITER, str(place), how], stdout=subprocess.PIPE
+        ) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()  # it is at work
+            time.sleep(0.003 * round_)
+            writer.kill()
+        if how == "with exchange":
+            assert place.is_dir()  # at every moment
+        drafts.recover(place)
+        assert names(tmp_path) == ["data"]
+        assert names(place) == ["a", "b", "dataset.json"]
+        assert len({(place / name).read_text() for name in names(place)}) == 1
 
 
 def _fail_halfway(path: Path, error: BaseException) -> None:

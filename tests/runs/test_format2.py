@@ -42,6 +42,7 @@ def test_an_older_run_is_loaded_and_resumed(name: str, tmp_path: Path) -> None:
     store, settings = cycle(users=12), SMALL | {"epochs": 1} | CHOSEN[name]
     made = Recommender(**settings).fit(store, tmp_path / "run")
     shutil.copy(RECORDED / f"{name}.json", tmp_path / "run" / "config.json")
+    (tmp_path / "run" / "manifest.json").unlink()  # older ones had none
     older = load(tmp_path / "run")
     assert older.config.as_dict() == made.config.as_dict() | {"description": ""}
     more = Recommender(**settings | {"epochs": 2}).fit(store, tmp_path / "run", resume=True)

@@ -179,6 +179,7 @@ def test_a_run_holds_what_it_should(run: Path) -> None:
         "history.csv",
         "items.parquet",
         "learning-curve.png",
+        "manifest.json",
         "model.safetensors",
         "report.html",
     }

@@ -117,6 +117,7 @@ def test_a_run_from_before_there_was_a_choice_is_resumed(
     for name in ("loss", "sparse_items", "compile"):
         del content["training"][name]
     path.write_text(json.dumps(content))
+    (tmp_path / "run" / "manifest.json").unlink()  # nor was there a manifest
     assert load(tmp_path / "run").config.loss.loss == "softmax"
     Recommender(**settings | {"epochs": 2}).fit(store, tmp_path / "run", resume=True)
     with pytest.raises(InputError, match="loss was softmax and now is gbce"):

@@ -5,6 +5,7 @@ They are apart from the models so that the help of `linrec train` can list them 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -15,6 +16,8 @@ from linrec.types import InputError, argument
 
 Objective = Literal["all-positions", "last-position", "cloze"]
 Norm = Literal["post", "pre"]
+
+_MAX_HEADS = 1 << 16  # that are tried for a suggestion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,5 +157,6 @@ def _names(given: tuple[str, ...] | str) -> tuple[str, ...]:
 
 
 def _nearest_divisor(width: int, heads: int) -> int:
-    divisors = [n for n in range(1, width + 1) if width % n == 0]
+    small = [n for n in range(1, min(math.isqrt(width), _MAX_HEADS) + 1) if width % n == 0]
+    divisors = sorted({*small, *(width // n for n in small)})
     return min(divisors, key=lambda n: abs(n - heads))

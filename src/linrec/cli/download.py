@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,6 +35,10 @@ def download(
             help="A mirror, or a folder, that has the archive under its official name.",
         ),
     ] = None,
+    max_expansion: Annotated[
+        int,
+        typer.Option(min=1, help="Times its size that the archive may expand to; more is refused."),
+    ] = 250,
     show_list: Annotated[
         bool, typer.Option("--list", help="Show what there is, with sizes and terms.")
     ] = False,
@@ -64,19 +68,18 @@ def download(
     elif dataset is None:
         raise InputError(f"say which dataset: {', '.join(sources())}; --list tells more of them")
     else:
-        _download(source(dataset), out or Path(dataset), place, overwrite, console)
+        options = {"from_": place, "overwrite": overwrite, "max_expansion": max_expansion}
+        _download(source(dataset), out or Path(dataset), options, console)
 
 
-def _download(
-    chosen: Source, out: Path, place: str | None, overwrite: bool, console: Console
-) -> None:
+def _download(chosen: Source, out: Path, options: dict[str, Any], console: Console) -> None:
     from linrec.cli.progress import arriving
     from linrec.data.downloads.download import download as run
 
     console.print(f"{chosen.name}: {chosen.what}")
     console.print(f"Terms: {chosen.licence} In full: {chosen.terms}")
     with arriving(chosen.archive, console) as progress:
-        record = run(chosen, out, from_=place, overwrite=overwrite, progress=progress)
+        record = run(chosen, out, progress=progress, **options)
     console.print(f"{out} holds {', '.join(chosen.files)}. {_vouched(record)}")
     console.print(f"Next: {chosen.next_command(out)}", style="bold")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from linrec.data.dataset.store import same_dataset
 from linrec.evaluation.metrics import metric_names, per_user
 from linrec.evaluation.report import Evaluation
 from linrec.evaluation.significance import PairedTest, paired
@@ -43,8 +44,9 @@ def comparison_to_dict(comparison: Comparison) -> dict[str, dict[str, Any]]:
 
 
 def _check_comparable(a: Evaluation, b: Evaluation) -> None:
-    conditions = {
-        "dataset": (a.fingerprint, b.fingerprint),
+    datasets = a.fingerprint, b.fingerprint
+    conditions: dict[str, tuple[object, object]] = {
+        "dataset": ("", "") if same_dataset(*datasets) else datasets,
         "split": (a.split, b.split),
         "protocol": (a.protocol, b.protocol),
         "hiding of seen items": (a.hide_seen, b.hide_seen),

@@ -56,7 +56,7 @@ def draw_negatives(
     which other users are evaluated.
     """
     ends = np.cumsum(item_weights(store, protocol))
-    rng = np.random.default_rng(_entropy(store.fingerprint, part, protocol, seed))
+    rng = np.random.default_rng(_entropy(store.sequence_fingerprint, part, protocol, seed))
     drawn = np.empty((len(holdout), DRAWS), np.int32)
     for start in range(0, store.n_users, _CHUNK_USERS):
         stop = min(start + _CHUNK_USERS, store.n_users)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from linrec.files.drafts import DRAFT, lock, recover, remove, swap
 from linrec.types import InputError, argument
 
 DATASET_MARKER = "dataset.json"
@@ -39,6 +39,7 @@ def writing(path: Path) -> Iterator[None]:
 
 def check_free(path: Path, *, overwrite: bool, marker: str = DATASET_MARKER) -> None:
     """Refuse a target that must not be replaced, before any long work."""
+    recover(path)
     with writing(path):
         if not os.path.lexists(path):
             return
@@ -56,33 +57,64 @@ def check_free(path: Path, *, overwrite: bool, marker: str = DATASET_MARKER) -> 
         raise InputError(f"{path} already exists; add {argument('overwrite', True)} to replace it")
 
 
+class FolderDraft:
+    """An empty folder beside `path` that takes its name in one step, or is removed.
+
+    Only a folder that holds `marker`, or nothing, is ever replaced.
+    """
+
+    def __init__(self, path: Path, *, overwrite: bool, marker: str = DATASET_MARKER) -> None:
+        check_free(path, overwrite=overwrite, marker=marker)
+        self.path = path
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            name = tempfile.mkdtemp(prefix=f".{path.name}.", suffix=DRAFT, dir=path.parent)
+            self.folder = Path(name)
+            self._lock = lock(self.folder)
+
+    def publish(self) -> None:
+        """Take the name; whatever goes wrong before leaves the old folder as it was."""
+        with writing(self.path):
+            _flush(self.folder)
+            swap(self.folder, self.path)
+            self._unlock()
+            _sync(self.path.parent)
+
+    def discard(self) -> None:
+        remove(self.folder)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = None
+
+
 @contextlib.contextmanager
 def write_folder(
     path: Path, overwrite: bool = False, marker: str = DATASET_MARKER
 ) -> Iterator[Path]:
     """Yield an empty sibling folder that takes the name `path` once the block has succeeded.
 
-    Only a folder that holds `marker`, or nothing, is ever replaced. If the block fails the old
-    folder stays as it was and the new one is removed.
+    If the block fails the old folder stays as it was and the new one is removed.
     """
-    check_free(path, overwrite=overwrite, marker=marker)
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".draft", dir=path.parent))
-        try:
-            yield draft
-            _flush(draft)
-            _swap(draft, path)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+    draft = FolderDraft(path, overwrite=overwrite, marker=marker)
+    try:
+        with writing(path):
+            yield draft.folder
+        draft.publish()
+    finally:
+        draft.discard()
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace one file in a single step."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".draft", dir=path.parent)
+        recover(path)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=DRAFT, dir=path.parent)
         draft = Path(name)
+        held = lock(draft)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
@@ -92,6 +124,8 @@ def write_bytes(path: Path, content: bytes) -> None:
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
+            if held is not None:
+                os.close(held)
 
 
 def write_text(path: Path, content: str) -> None:
@@ -105,22 +139,6 @@ def _flush(draft: Path) -> None:
             _sync(Path(folder) / name)
         _sync(Path(folder))
     draft.chmod(0o777 & ~_umask())  # mkdtemp made it private
-
-
-def _swap(draft: Path, path: Path) -> None:
-    """Give `draft` the name `path`; a non-empty folder can only be moved away, not replaced."""
-    if not path.is_dir() or not any(path.iterdir()):
-        draft.replace(path)
-    else:
-        old = draft.with_suffix(".old")
-        path.replace(old)
-        try:
-            draft.replace(path)
-        except BaseException:
-            old.replace(path)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-    _sync(path.parent)
 
 
 def _sync(path: Path) -> None:

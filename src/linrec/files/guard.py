@@ -36,6 +36,9 @@ def reading(
         TypeError,
         OverflowError,
         MemoryError,
+        RecursionError,
+        NotImplementedError,  # of pyarrow
+        LookupError,
     ) as error:
         raise InputError(f"cannot read {what} ({first_line(error)}); {remedy}") from error
 

@@ -22,8 +22,8 @@ def initial_decay_logits(heads: int) -> Tensor:
         torch.tensor([middle])
         if heads == 1
         else torch.logspace(
-            torch.tensor(SHORTEST_SPAN).log10().item(),
-            torch.tensor(LONGEST_SPAN).log10().item(),
+            torch.tensor(SHORTEST_SPAN, device="cpu").log10().item(),
+            torch.tensor(LONGEST_SPAN, device="cpu").log10().item(),
             heads,
         )
     )

@@ -10,10 +10,12 @@ from typing import Any
 
 import safetensors
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from linrec.runs.tensors import last_line, pack_tensors, read_tensors
+from linrec.files.guard import first_line
+from linrec.runs.tensors import last_line, pack_tensors, read_metadata, read_tensors
 from linrec.types import InputError, argument
 
 
@@ -51,14 +53,13 @@ def pack_checkpoint(
 
 def load_checkpoint(
     path: Path,
+    content: bytes,
     model: nn.Module,
     optimizers: Sequence[Optimizer],
     average: nn.Module | None = None,
 ) -> Progress:
-    """Restore what `pack_checkpoint` got; without a file the training starts from the beginning."""
-    if not path.exists():
-        return Progress()
-    tensors = read_tensors(path)
+    """Restore what `pack_checkpoint` got from the content of the file `path`."""
+    tensors = read_tensors(path, content)
     try:
         model.load_state_dict(_part(tensors, "model."))
         if average is not None:
@@ -67,8 +68,8 @@ def load_checkpoint(
             groups = optimizer.state_dict()["param_groups"]
             state = _state(tensors, f"{part}.")
             optimizer.load_state_dict({"state": state, "param_groups": groups})
-        return read_progress(path)
-    except (RuntimeError, KeyError, TypeError, ValueError) as error:
+        return _progress(read_metadata(content))
+    except (RuntimeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(
             f"{path} does not fit this run ({last_line(error)}); train without "
             f"{argument('resume', True)}"
@@ -79,8 +80,18 @@ def read_progress(path: Path) -> Progress:
     """The counters of a checkpoint, without its tensors."""
     if not path.exists():
         return Progress()
-    with safetensors.safe_open(path, "pt") as file:
-        return Progress(**json.loads((file.metadata() or {})["progress"]))
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            return _progress(file.metadata() or {})
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path} is truncated or corrupt ({first_line(error)}); train without "
+            f"{argument('resume', True)}"
+        ) from None
+
+
+def _progress(metadata: dict[str, str]) -> Progress:
+    return Progress(**json.loads(metadata["progress"]))
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

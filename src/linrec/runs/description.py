@@ -44,9 +44,10 @@ class RunDescription(BaseModel):
         return json.dumps(content, indent=2) + "\n"
 
 
-def read_description(path: Path) -> RunDescription:
+def read_description(path: Path, text: bytes) -> RunDescription:
+    """What the text of the file `path` describes."""
     with reading(str(path), TRAIN_AGAIN):
-        content = json.loads(path.read_bytes())
+        content = json.loads(text)
     # another version explains every other difference, so it is checked first
     version = content.get("format") if isinstance(content, dict) else None
     if isinstance(version, int) and version != FORMAT:
@@ -64,6 +65,6 @@ def is_description(path: Path) -> bool:
     """Whether linrec wrote this file; many other programs have a config.json too."""
     try:
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and {"format", "linrec", "n_items"} <= content.keys()

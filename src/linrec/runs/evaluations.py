@@ -48,13 +48,16 @@ def pack_ranks(ranks: pl.DataFrame, evaluation: Evaluation) -> bytes:
     return content.getvalue()
 
 
-def read_ranks(path: Path) -> tuple[Evaluation, pl.DataFrame]:
-    """What `pack_ranks` made."""
-    if not path.is_file():
-        raise InputError(f"there are no ranks at {path}; make them with `linrec evaluate`")
+def read_ranks(path: Path, content: bytes) -> tuple[Evaluation, pl.DataFrame]:
+    """What `pack_ranks` made; `path` names the file in error messages."""
     try:
-        table = pq.read_table(io.BytesIO(path.read_bytes()))
-    except (OSError, ValueError) as error:  # pyarrow's own errors are subclasses of these
+        table = pq.read_table(io.BytesIO(content))
+    except (
+        OSError,
+        ValueError,
+        NotImplementedError,
+        LookupError,
+    ) as error:  # pyarrow's own errors are subclasses of these
         raise InputError(f"cannot read {path}: {error}; run `linrec evaluate` again") from error
     header = (table.schema.metadata or {}).get(_KEY)
     if header is None or tuple(table.column_names) != COLUMNS:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import io
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from linrec.backbones import Backbone, build
+from linrec.backbones import Backbone
+from linrec.data.dataset.ids import check_ids
 from linrec.data.dataset.item_features import ItemFeatures
-from linrec.data.dataset.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore, same_dataset
 from linrec.evaluation import Evaluation
-from linrec.files.atomic import check_free, write_bytes, write_folder
+from linrec.files.atomic import FolderDraft, check_free
+from linrec.files.drafts import recover
+from linrec.files.expansion import check_parquet
 from linrec.files.guard import reading
 from linrec.runs import history
 from linrec.runs.catalogue import Catalogue
@@ -23,9 +26,11 @@ from linrec.runs.checkpoint import Progress, load_checkpoint, pack_checkpoint, r
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription, is_description, read_description
 from linrec.runs.evaluations import name_of, pack_ranks, read_ranks
+from linrec.runs.files import RunFiles
 from linrec.runs.history import Row
 from linrec.runs.report import report_page
-from linrec.runs.tensors import TRAIN_AGAIN, last_line, pack_tensors, read_tensors
+from linrec.runs.tensors import TRAIN_AGAIN, pack_tensors, read_tensors
+from linrec.runs.weights import UnfitWeightsError, build_around, check_values
 from linrec.types import InputError, argument
 
 CONFIG, ITEMS, WEIGHTS = "config.json", "items.parquet", "model.safetensors"
@@ -45,9 +50,14 @@ class Run:
         evaluation, ranks = run.load_evaluation("test-full")
     """
 
-    def __init__(self, folder: Path, description: RunDescription, catalogue: Catalogue) -> None:
+    def __init__(self, files: RunFiles, description: RunDescription, catalogue: Catalogue) -> None:
         """Use `create`, `open` or `resume` instead, which check or make the folder."""
-        self.folder, self.description, self.catalogue = folder, description, catalogue
+        self.files, self.description, self.catalogue = files, description, catalogue
+
+    @property
+    def folder(self) -> Path:
+        """Where it is, or will be once a model is saved."""
+        return self.files.path
 
     @classmethod
     def create(
@@ -60,26 +70,72 @@ class Run:
         model: Backbone | None = None,
         rows: Sequence[Row] = (),
     ) -> Run:
-        """Make the folder in one step; with the weights and history of a finished training, too."""
+        """Make the folder in one step; with the weights and history of a finished training, too.
+
+        An older run there is replaced once there are weights, and stays if there never are any.
+        """
         cls.check_free(folder, overwrite=overwrite)
-        with write_folder(folder, overwrite, marker=CONFIG) as draft:
-            run = cls(draft, description, catalogue)
+        draft = FolderDraft(folder, overwrite=overwrite, marker=CONFIG)
+        run = cls(RunFiles(folder, draft), description, catalogue)
+        try:
             run._write_config()
             run._write_items()
-            if model is not None:
-                run.save_weights(model)
             if rows:
                 run.write_history(rows)
-        return cls(folder, description, catalogue)
+            if model is not None:
+                run.save_weights(model)
+            elif not cls.exists(folder):
+                run.files.publish()
+        except BaseException:
+            run.discard()
+            raise
+        return run
 
     @classmethod
-    def open(cls, folder: str | Path) -> Run:
-        """Read and check what a run is; nothing in it is ever executed."""
-        folder = Path(folder)
-        if not (folder / CONFIG).is_file():
-            raise InputError(f"{folder} is not a run: it has no {CONFIG}; `linrec train` makes one")
-        description = read_description(folder / CONFIG)
-        return cls(folder, description, _read_items(folder / ITEMS, description))
+    def open(cls, folder: str | Path, *, verify: bool = True) -> Run:
+        """Read and check what a run is; nothing in it is ever executed.
+
+        verify: whether each file that is read must have the checksum in the manifest.
+        """
+        files = RunFiles(Path(folder), verify=verify)
+        recover(files.path)
+        return files.steady(lambda: cls._open(files))
+
+    @classmethod
+    def load(cls, folder: str | Path, *, verify: bool = True) -> tuple[Run, Backbone]:
+        """A run and its model, of the same moment even if another process replaces them."""
+
+        def both() -> tuple[Run, Backbone]:
+            run = cls.open(folder, verify=verify)
+            return run, run.load_model()
+
+        return RunFiles(Path(folder)).steady(both)
+
+    @classmethod
+    def _open(cls, files: RunFiles) -> Run:
+        config, items = files.path / CONFIG, files.path / ITEMS
+        if not config.is_file():
+            raise InputError(
+                f"{files.path} is not a run: it has no {CONFIG}; `linrec train` makes one"
+            )
+        description = read_description(config, files.read(CONFIG))
+        description.config(str(config))  # checked here, used later
+        catalogue = _read_items(items, files.read(ITEMS), description)
+        files.check(CONFIG, ITEMS)
+        return cls(files, description, catalogue)
+
+    @contextmanager
+    def kept_with_a_model(self) -> Iterator[None]:
+        """If the block fails before it saves a model, an older run in this place stays."""
+        try:
+            yield
+        except BaseException:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        """Remove a run that has not taken its place yet; the older one there stays."""
+        self.files.discard()
 
     @classmethod
     def resume(cls, folder: Path, description: RunDescription, features: ItemFeatures) -> Run:
@@ -127,34 +183,51 @@ class Run:
 
     @property
     def features(self) -> ItemFeatures:
-        for field in self.description.features:
-            if field.name not in self.catalogue.table.columns:
-                raise InputError(
-                    f"{self.folder / ITEMS} has no column {field.name!r}; the run is damaged, "
-                    f"{TRAIN_AGAIN}"
-                )
         return ItemFeatures.of(self.catalogue.table, self.description.features)
 
     def load_model(self) -> Backbone:
         """The model with its best weights, in evaluation mode."""
-        model = build(self.description.model, self.features)
+        return self.files.steady(self._load_model)
+
+    def _load_model(self) -> Backbone:
+        weights = read_tensors(self.folder / WEIGHTS, self._read_weights())
+        check_values(self.folder / WEIGHTS, weights)
         try:
-            model.load_state_dict(self.load_weights())
-        except RuntimeError as error:
+            model = build_around(weights, self.description.model, self.features)
+        except UnfitWeightsError as error:
             raise InputError(
-                f"{self.folder / WEIGHTS} does not fit {self.folder / CONFIG} "
-                f"({last_line(error)}); the two come from different runs, {TRAIN_AGAIN}"
+                f"{self.folder / WEIGHTS} does not fit {self.folder / CONFIG} ({error}); the two "
+                f"come from different runs, {TRAIN_AGAIN}"
             ) from None
+        self.files.check(CONFIG, ITEMS, WEIGHTS)
         return model.eval()
 
     def load_weights(self) -> dict[str, Tensor]:
-        return read_tensors(self.folder / WEIGHTS)
+        weights = read_tensors(self.folder / WEIGHTS, self._read_weights())
+        self.files.check(WEIGHTS)
+        return weights
+
+    def _read_weights(self) -> bytes:
+        if not (self.files.folder / WEIGHTS).is_file():
+            raise InputError(
+                f"{self.folder / WEIGHTS} is missing: the training has not saved a model yet"
+            )
+        return self.files.read(WEIGHTS)
 
     def save_weights(self, model: nn.Module) -> None:
-        """Replace the weights, and remove the evaluations and report of the replaced model."""
-        self._write(WEIGHTS, pack_tensors(model.state_dict()))
-        shutil.rmtree(self.folder / EVALUATIONS, ignore_errors=True)
-        (self.folder / REPORT).unlink(missing_ok=True)
+        """Replace the weights, and remove the evaluations and report of the replaced model.
+
+        A run that replaces an older one takes its place now.
+        """
+        self.files.remove(EVALUATIONS, REPORT)
+        self.files.write(WEIGHTS, pack_tensors(model.state_dict()))
+        self.files.publish()
+
+    @property
+    def model_checksums(self) -> list[str]:
+        """Of what was read from `model_files`, in their order."""
+        names = (CONFIG, ITEMS, WEIGHTS)
+        return [self.files.checksums[name] for name in names if name in self.files.checksums]
 
     @staticmethod
     def model_files(folder: Path) -> list[Path]:
@@ -166,7 +239,7 @@ class Run:
     @property
     def progress(self) -> Progress:
         """How far its training is."""
-        return self.progress_of(self.folder)
+        return read_progress(self.files.folder / CHECKPOINT)
 
     @staticmethod
     def progress_of(folder: Path) -> Progress:
@@ -179,7 +252,14 @@ class Run:
         optimizers: Sequence[Optimizer],
         average: nn.Module | None = None,
     ) -> Progress:
-        return load_checkpoint(self.folder / CHECKPOINT, model, optimizers, average)
+        """Restore them; without a checkpoint the training starts from the beginning."""
+        path = self.folder / CHECKPOINT
+        if not path.exists():
+            return Progress()
+        content = self.files.read(CHECKPOINT)
+        progress = load_checkpoint(path, content, model, optimizers, average)
+        self.files.check(CHECKPOINT)
+        return progress
 
     def save_checkpoint(
         self,
@@ -188,13 +268,13 @@ class Run:
         optimizers: Sequence[Optimizer],
         average: nn.Module | None = None,
     ) -> None:
-        self._write(CHECKPOINT, pack_checkpoint(progress, model, optimizers, average))
+        self.files.write(CHECKPOINT, pack_checkpoint(progress, model, optimizers, average))
 
     def write_history(self, rows: Sequence[Row]) -> None:
         """One row per epoch, as a table and as a learning curve."""
         if rows:
-            self._write(HISTORY, history.history_csv(rows).encode())
-            self._write(CURVE, history.learning_curve(rows))
+            self.files.write(HISTORY, history.history_csv(rows).encode())
+            self.files.write(CURVE, history.learning_curve(rows))
 
     @property
     def tensorboard(self) -> Path:
@@ -209,43 +289,46 @@ class Run:
     def save_evaluation(self, evaluation: Evaluation, ranks: pl.DataFrame) -> None:
         """Keep figures and ranks under the name of their protocol (`evaluation_name`)."""
         name = f"{EVALUATIONS}/{name_of(evaluation)}"
-        self._write(f"{name}.parquet", pack_ranks(ranks, evaluation))
-        self._write(f"{name}.json", f"{evaluation.to_json()}\n".encode())
+        self.files.write(f"{name}.parquet", pack_ranks(ranks, evaluation))
+        self.files.write(f"{name}.json", f"{evaluation.to_json()}\n".encode())
 
     def load_evaluation(self, name: str) -> tuple[Evaluation, pl.DataFrame]:
         """Figures, and the rank of every user."""
-        return read_ranks(self.folder / EVALUATIONS / f"{name}.parquet")
+        path = self.folder / EVALUATIONS / f"{name}.parquet"
+        if not path.is_file():
+            raise InputError(f"there are no ranks at {path}; make them with `linrec evaluate`")
+        file = f"{EVALUATIONS}/{name}.parquet"
+        evaluation = read_ranks(path, self.files.read(file))
+        self.files.check(file)
+        return evaluation
 
     def write_report(self, evaluation: Evaluation, store: SequenceStore) -> None:
-        self._write(REPORT, self.report(evaluation, store).encode())
+        self.files.write(REPORT, self.report(evaluation, store).encode())
 
     def report(
         self, evaluation: Evaluation, store: SequenceStore, shown: dict[str, object] | None = None
     ) -> str:
         """One self-contained HTML page; shown: recommendations to include."""
-        curve = (self.folder / CURVE).read_bytes()
+        curve = (self.files.folder / CURVE).read_bytes()
         return report_page(self.config, self.progress, evaluation, store, curve, shown)
 
     # --------------------------------------------------------------------------------- all files
 
     def _write_config(self) -> None:
-        self._write(CONFIG, self.description.to_json().encode())
+        self.files.write(CONFIG, self.description.to_json().encode())
 
     def _write_items(self) -> None:
         content = io.BytesIO()
         self.catalogue.table.write_parquet(content)
-        self._write(ITEMS, content.getvalue())
-
-    def _write(self, name: str, content: bytes) -> None:
-        """Replace one file in one step; every file of a run but TensorBoard's is written here."""
-        write_bytes(self.folder / name, content)
+        self.files.write(ITEMS, content.getvalue())
 
 
-def _read_items(path: Path, description: RunDescription) -> Catalogue:
+def _read_items(path: Path, content: bytes, description: RunDescription) -> Catalogue:
     with reading(str(path), TRAIN_AGAIN):
-        # not by its path: polars would take a name with * or ? for a pattern
-        table = pl.read_parquet(path.read_bytes())
-    missing = [name for name in ("item", "events") if name not in table.columns]
+        check_parquet(str(path), content)
+        table = pl.read_parquet(content)
+    needed = ["item", "events", *(field.name for field in description.features)]
+    missing = [name for name in needed if name not in table.columns]
     if missing:
         raise InputError(f"{path} has no column {missing[0]!r}; the run is damaged, {TRAIN_AGAIN}")
     if len(table) != description.n_items:
@@ -253,12 +336,19 @@ def _read_items(path: Path, description: RunDescription) -> Catalogue:
             f"{path} holds {len(table)} items where {CONFIG} says {description.n_items}; "
             f"the run is damaged, {TRAIN_AGAIN}"
         )
+    check_ids(table["item"], str(path), TRAIN_AGAIN)
+    counts = table["events"]
+    if not counts.dtype.is_integer() or counts.has_nulls() or (counts < 0).any():
+        raise InputError(
+            f"{path}: the column 'events' must hold whole numbers; the run is damaged, "
+            f"{TRAIN_AGAIN}"
+        )
     return Catalogue(table)
 
 
 def _check_same_dataset(run: Run, description: RunDescription) -> None:
     before = run.description.dataset
-    if before.get("fingerprint") != description.dataset.get("fingerprint"):
+    if not same_dataset(before.get("fingerprint"), description.dataset.get("fingerprint")):
         raise InputError(
             f"{run.folder} was begun on another dataset ({before.get('path')}); "
             "resume it with that one, or choose another path"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from linrec.files.guard import reading
+from linrec.runs.manifest import checksum_of
 from linrec.runs.run import Run
 from linrec.serving.ann import AnnIndex
 from linrec.serving.past import Indices, Past, sequences_of
@@ -31,10 +32,10 @@ class ServedModel:
     def __init__(self, run: str | Path, ann_from: int | None = None) -> None:
         """ann_from: items from which on they are searched approximately."""
         self.run = Path(run)
-        self.fingerprint = fingerprint_of(self.run)
-        opened = Run.open(self.run)
+        opened, model = Run.load(self.run)
+        self.fingerprint = _fingerprint(opened.model_checksums)
         self.description, catalogue = opened.description, opened.catalogue
-        self._model = opened.load_model().requires_grad_(False)
+        self._model = model.requires_grad_(False)
         table = catalogue.table
         self.ids: list[str] = [str(item) for item in table["item"]]
         self.titles: list[str | None] = (
@@ -155,11 +156,18 @@ class ServedModel:
 
 def fingerprint_of(run: Path) -> bytes:
     """Of everything that decides what a state means and how an item scores."""
-    digest = blake2b(SNAPSHOT_FORMAT, digest_size=FINGERPRINT)
+    checksums = []
     for path in Run.model_files(run):
         if path.is_file():  # a missing file is reported where it is read
             with reading(str(path)):
-                digest.update(blake2b(path.read_bytes()).digest())
+                checksums.append(checksum_of(path.read_bytes()))
+    return _fingerprint(checksums)
+
+
+def _fingerprint(checksums: Iterable[str]) -> bytes:
+    digest = blake2b(SNAPSHOT_FORMAT, digest_size=FINGERPRINT)
+    for checksum in checksums:
+        digest.update(bytes.fromhex(checksum))
     return digest.digest()
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import polars as pl
 import pytest
 
 from linrec.data.dataset import store as store_module
-from linrec.data.dataset.store import SequenceStore
+from linrec.data.dataset.ids import IdMap
+from linrec.data.dataset.store import SequenceStore, same_dataset
 from linrec.data.preparing.prepare import prepare
 from linrec.types import InputError
 
@@ -60,13 +62,14 @@ def test_the_repr_is_one_line(saved: SequenceStore) -> None:
     assert repr(prepare(frame())) == f"SequenceStore({counts}, path=None)"
 
 
-def test_the_fingerprint_is_of_ids_and_sequences_only(saved: SequenceStore) -> None:
-    later = frame().with_columns(pl.col("time") + 100)
-    assert prepare(frame()).fingerprint == prepare(later).fingerprint == saved.fingerprint
+def test_the_fingerprint_is_of_ids_sequences_and_times(saved: SequenceStore) -> None:
+    later = prepare(frame().with_columns(pl.col("time") + 100))
+    assert prepare(frame()).fingerprint == saved.fingerprint != later.fingerprint
+    assert later.sequence_fingerprint == saved.sequence_fingerprint
     other = prepare(frame(["a", "b", "c", "a", "e"]))
     assert other.fingerprint != saved.fingerprint
     assert prepare(frame(["a", "b", "c", "b", "d"])).fingerprint != saved.fingerprint
-    assert len(saved.fingerprint) == 16
+    assert [len(part) for part in saved.fingerprint.split("-")] == [16, 16]
 
 
 def test_numbers_as_text_or_not_are_the_same_dataset() -> None:
@@ -92,9 +95,6 @@ def test_a_damaged_dataset_is_one_sentence(saved: SequenceStore, name: str, how:
         }
         file.unlink()  # the mapped arrays must not change under us
         file.write_bytes(damaged[how])
-    if name == "times.npy" and how == "garbled":
-        SequenceStore.open(saved.path)  # times are not part of the fingerprint
-        return
     with pytest.raises(InputError, match="linrec prepare") as caught:
         SequenceStore.open(saved.path)
     assert "\n" not in str(caught.value)
@@ -173,3 +173,65 @@ def test_replacing_a_dataset_leaves_an_open_one_alone(saved: SequenceStore) -> N
     new = prepare(frame(["x", "y", "x", "y", "x"]), saved.path, overwrite=True)
     assert new.n_items == 2
     assert saved.items.tolist() == [1, 3, 2, 1, 4]
+
+
+def older(folder: Path) -> Path:
+    """A dataset as format version 1 had it."""
+    file = folder / "dataset.json"
+    content = json.loads(file.read_text())
+    content |= {"format_version": 1, "fingerprint": content["fingerprint"].partition("-")[0]}
+    file.write_text(json.dumps(content))
+    return folder
+
+
+def test_a_dataset_of_the_older_format_is_read(saved: SequenceStore) -> None:
+    assert saved.path is not None
+    again = SequenceStore.open(older(saved.path))
+    assert again.fingerprint == saved.fingerprint
+    assert same_dataset(saved.sequence_fingerprint, again.fingerprint)
+    assert same_dataset(again.fingerprint, saved.sequence_fingerprint)
+    assert not same_dataset("0" * 16, again.fingerprint)
+    assert not same_dataset(None, again.fingerprint)
+
+
+def test_a_new_dataset_cannot_do_without_its_times(saved: SequenceStore) -> None:
+    assert saved.path is not None
+    file = saved.path / "dataset.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(content | {"fingerprint": saved.sequence_fingerprint}))
+    with pytest.raises(InputError, match="do not match its fingerprint"):
+        SequenceStore.open(saved.path)
+
+
+def forge(saved: SequenceStore, **arrays: object) -> Path:
+    """A dataset with other arrays and the right fingerprint, as an attacker would write it."""
+    forged = replace(saved, path=None, **arrays)  # type: ignore[arg-type]
+    assert saved.path is not None
+    for name in ("items", "offsets", "times"):
+        (saved.path / f"{name}.npy").unlink()
+        np.save(saved.path / f"{name}.npy", getattr(forged, name))
+    pl.DataFrame({"user": forged.users.ids}).write_parquet(saved.path / "users.parquet")
+    forged.item_table.write_parquet(saved.path / "items.parquet")
+    (saved.path / "dataset.json").write_text(forged._describe())
+    return saved.path
+
+
+FORGED: dict[str, tuple[dict[str, object], str]] = {
+    "decreasing offsets": ({"offsets": np.array([0, 9, 5])}, "offsets do not divide"),
+    "offsets from 1": ({"offsets": np.array([1, 2, 5])}, "offsets do not divide"),
+    "offsets past the end": ({"offsets": np.array([0, 2, 6])}, "offsets do not divide"),
+    "padding": ({"items": np.array([1, 0, 2, 1, 4], np.int32)}, "not from 1 to 4"),
+    "negative items": ({"items": np.array([1, -3, 2, 1, 4], np.int32)}, "not from 1 to 4"),
+    "unknown items": ({"items": np.array([1, 9, 2, 1, 4], np.int32)}, "not from 1 to 4"),
+    "no time": ({"times": np.array([1, 2, np.nan, 3, 4])}, "times are not all finite"),
+    "a user twice": ({"users": IdMap(pl.Series(["u", "u"]), 0)}, "has an id twice"),
+    "odd user ids": ({"users": IdMap(pl.Series([1.5, 2.5]), 0)}, "not Float64"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_forged_dataset_is_one_sentence(saved: SequenceStore, case: str) -> None:
+    arrays, sentence = FORGED[case]
+    with pytest.raises(InputError, match=sentence) as caught:
+        SequenceStore.open(forge(saved, **arrays))
+    assert "\n" not in str(caught.value)

@@ -56,6 +56,19 @@ class IdMap:
         return self.ids.gather(order), order.to_numpy().astype(np.int64)
 
 
+def check_ids(ids: pl.Series, source: str, remedy: str) -> None:
+    """Refuse ids that `prepare` would not have written."""
+    if ids.dtype != pl.String and not ids.dtype.is_integer():
+        trouble = f"must hold text or whole numbers, not {ids.dtype}"
+    elif ids.has_nulls():
+        trouble = "has an empty id"
+    elif ids.n_unique() < len(ids):
+        trouble = "has an id twice"
+    else:
+        return
+    raise InputError(f"{source}: the column {ids.name!r} {trouble}; it is damaged, {remedy}")
+
+
 def _in_type(ids: Sequence[Any] | NDArray[Any] | pl.Series, kind: pl.DataType) -> pl.Series:
     """Ids cast to the type of the map; what cannot be cast becomes null."""
     if isinstance(ids, str | bytes):

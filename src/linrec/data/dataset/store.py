@@ -19,15 +19,18 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from linrec.data.dataset.ids import IdMap
+from linrec.data.dataset.ids import IdMap, check_ids
 from linrec.data.dataset.sequences import Sequences
 from linrec.data.dataset.summary import Summary, TimesKind, guess_times
 from linrec.files.atomic import DATASET_MARKER, write_folder
+from linrec.files.drafts import recover
+from linrec.files.expansion import check_parquet
 from linrec.files.guard import reading
 from linrec.types import InputError
 from linrec.validation import explain
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+OLDER_VERSIONS = (1,)  # its fingerprint leaves out the times
 CONTENTS = ("items.npy", "offsets.npy", "times.npy", "users.parquet", "items.parquet")
 AGAIN = "make it again with `linrec prepare`"
 
@@ -96,9 +99,19 @@ class SequenceStore:
     def n_events(self) -> int:
         return len(self.items)
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """A hash of ids, items and offsets, but not of the times or the path."""
+        """Hashes of ids and sequences and of the times, but not of the path or the features."""
+        return f"{self.sequence_fingerprint}-{self._time_fingerprint}"
+
+    @cached_property
+    def _time_fingerprint(self) -> str:
+        digest = hashlib.sha256(np.ascontiguousarray(self.times, dtype="<f8").data)
+        return digest.hexdigest()[:16]
+
+    @cached_property
+    def sequence_fingerprint(self) -> str:
+        """A hash of ids, items and offsets; in format version 1 it was the whole fingerprint."""
         digest = hashlib.sha256()
         for ids in (self.users.ids, self.catalogue.ids):
             text = ids.cast(pl.String)
@@ -148,25 +161,34 @@ class SequenceStore:
     def open(cls, path: Path) -> SequenceStore:
         """Memory-map a folder that `write` made, once its fingerprint is checked."""
         path = Path(path)
+        recover(path)
         described = _read_description(path)
         missing = [name for name in CONTENTS if not (path / name).is_file()]
         if missing:
             raise InputError(f"the dataset {path} lacks {missing[0]}; {AGAIN}")
         with reading(f"the dataset {path}", AGAIN):
-            item_table = pl.read_parquet(path / "items.parquet")
+            item_table = _read_table(path / "items.parquet", "item")
+            users = _read_table(path / "users.parquet", "user")
             store = cls(
                 items=_map(path / "items.npy", np.int32),
                 offsets=_map(path / "offsets.npy", np.int64),
                 times=_map(path / "times.npy", np.float64),
-                users=IdMap(pl.read_parquet(path / "users.parquet")["user"], first=0),
+                users=IdMap(users["user"], first=0),
                 catalogue=IdMap(item_table["item"], first=1),
                 item_table=item_table,
                 features=tuple(Feature(entry.name, entry.kind) for entry in described.features),
                 summary=described.summary.model_dump(),
                 path=path,
             )
-        _check(store, described.fingerprint)
+        _check(store, described)
         return store
+
+
+def same_dataset(one: str | None, other: str | None) -> bool:
+    """Whether two fingerprints are of one dataset, as far as an older one without times tells."""
+    if one is None or other is None or ("-" in one) == ("-" in other):
+        return one == other
+    return one.partition("-")[0] == other.partition("-")[0]
 
 
 def _read_description(path: Path) -> _DatasetFile:
@@ -181,7 +203,7 @@ def _read_description(path: Path) -> _DatasetFile:
         content = json.loads((path / DATASET_MARKER).read_text(encoding="utf-8"))
     # checked first, because another version explains every other difference
     version = content.get("format_version") if isinstance(content, dict) else None
-    if isinstance(version, int) and version != FORMAT_VERSION:
+    if isinstance(version, int) and version not in (FORMAT_VERSION, *OLDER_VERSIONS):
         raise InputError(
             f"{path} has format version {version} and this linrec reads version "
             f"{FORMAT_VERSION}; {AGAIN}"
@@ -204,13 +226,36 @@ def _map(path: Path, kind: type[np.generic]) -> NDArray[Any]:
     return array
 
 
-def _check(store: SequenceStore, fingerprint: str) -> None:
+def _read_table(path: Path, id_column: str) -> pl.DataFrame:
+    content = path.read_bytes()
+    check_parquet(str(path), content)
+    table = pl.read_parquet(content)
+    check_ids(table[id_column], str(path), AGAIN)
+    return table
+
+
+def _check(store: SequenceStore, described: _DatasetFile) -> None:
+    trouble = _trouble(store, described)
+    if trouble is not None:
+        raise InputError(f"the dataset {store.path} is damaged: {trouble}; {AGAIN}")
+
+
+def _trouble(store: SequenceStore, described: _DatasetFile) -> str | None:
+    """What no dataset of `write` has, the cheapest checks first."""
+    offsets, items = store.offsets, store.items
+    columns = ["item", *(feature.name for feature in store.features)]
     if len(store.times) != store.n_events or store.n_users != len(store.users):
-        trouble = "its arrays differ in length"
-    elif len(store.item_table.columns) != len(store.features) + 1:
-        trouble = "its item table lacks columns"
-    elif store.fingerprint != fingerprint:
-        trouble = "its contents do not match its fingerprint"
-    else:
-        return
-    raise InputError(f"the dataset {store.path} is damaged: {trouble}; {AGAIN}")
+        return "its arrays differ in length"
+    if sorted(columns) != sorted(store.item_table.columns):
+        return "its item table lacks columns"
+    if offsets[0] != 0 or offsets[-1] != store.n_events or (np.diff(offsets) < 0).any():
+        return "its offsets do not divide the events among the users"
+    if store.n_events and not 1 <= items.min() <= items.max() <= store.n_items:
+        return f"its events hold items that are not from 1 to {store.n_items}"
+    if not np.isfinite(store.times).all():
+        return "its times are not all finite"
+    if not same_dataset(described.fingerprint, store.fingerprint) or (
+        described.format_version == FORMAT_VERSION and described.fingerprint != store.fingerprint
+    ):
+        return "its contents do not match its fingerprint"
+    return None

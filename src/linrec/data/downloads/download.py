@@ -17,6 +17,7 @@ from linrec.data.downloads.archives import damage, unpack
 from linrec.data.downloads.fetch import Progress, fetch, published_md5
 from linrec.data.downloads.sources import Source
 from linrec.files.atomic import check_free, write_folder, writing
+from linrec.files.expansion import MAX_EXPANSION
 from linrec.types import InputError, argument
 
 MARKER = "download.json"
@@ -49,12 +50,14 @@ def download(
     *,
     from_: str | None = None,
     overwrite: bool = False,
+    max_expansion: int = MAX_EXPANSION,
     progress: Progress = _quiet,
 ) -> Downloaded:
     """Fetch, check and unpack a dataset into the folder `out`.
 
     The bytes are kept in a `.part` file beside `out` until all is done, so that an interrupted
-    download resumes there. `from_` is a mirror or a folder with the archive.
+    download resumes there. `from_` is a mirror or a folder with the archive; the
+    archive may expand to `max_expansion` times its size.
     """
     if out.name in ("", ".."):
         raise InputError(f"{out} is not a name for a new folder; choose one, such as {source.name}")
@@ -62,9 +65,9 @@ def download(
     address = source.address_at(from_)
     expected = _expected_md5(source, address)
     with _part_file(out.parent / f"{source.archive}.part") as part:
-        record = _fetch_whole(source, address, part, expected, progress)
+        record = _fetch_whole(source, address, part, expected, progress, max_expansion)
         with write_folder(out, overwrite, MARKER) as draft:
-            unpack(part, source.archive, source.files, draft)
+            unpack(part, source.archive, source.files, draft, max_expansion)
             (draft / MARKER).write_text(json.dumps(asdict(record), indent=2) + "\n")
         part.unlink()
     return record
@@ -107,13 +110,22 @@ def _part_file(path: Path) -> Iterator[Path]:
 
 
 def _fetch_whole(
-    source: Source, address: str, part: Path, expected: str | None, progress: Progress
+    source: Source,
+    address: str,
+    part: Path,
+    expected: str | None,
+    progress: Progress,
+    max_expansion: int,
 ) -> Downloaded:
     """Fetch and verify; once more from the start if a resumed part does not match."""
     resumed = part.stat().st_size > 0
     fetch(address, part, progress)
     md5, sha256 = _digests(part)
-    wrong = _mismatch(part, source.archive, md5, expected)
+    wrong = (
+        damage(part, source.archive, max_expansion)
+        if expected is None
+        else _mismatch(md5, expected)
+    )
     if wrong is None:
         return Downloaded(
             dataset=source.name,
@@ -128,13 +140,11 @@ def _fetch_whole(
     with writing(part):
         part.write_bytes(b"")
     if resumed:
-        return _fetch_whole(source, address, part, expected, progress)
+        return _fetch_whole(source, address, part, expected, progress, max_expansion)
     raise InputError(f"what came from {address} is not {source.archive}: {wrong}; it was removed")
 
 
-def _mismatch(part: Path, name: str, md5: str, expected: str | None) -> str | None:
-    if expected is None:
-        return damage(part, name)
+def _mismatch(md5: str, expected: str) -> str | None:
     return None if md5 == expected else f"its md5 is {md5} where {expected} was expected"
 
 

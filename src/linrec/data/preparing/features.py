@@ -18,6 +18,7 @@ from linrec.data.reading.columns import choose_columns
 from linrec.data.reading.events import as_polars
 from linrec.data.reading.formats import Scan, find_files
 from linrec.data.reading.values import Column, ids
+from linrec.files.expansion import check_file
 from linrec.files.guard import reading
 from linrec.types import InputError, argument
 
@@ -61,7 +62,7 @@ def item_table(
                 f"the feature {next(iter(kinds))!r} has no items file; set {argument('items')}"
             )
         return plain
-    source = _open(given)
+    source = _open(given, options.max_expansion)
     with reading(source.name):
         own_ids = _id_column(source.raw.columns, id_column, source.name)
         index = catalogue.index_of(ids(source.column(own_ids, ITEM)))
@@ -73,7 +74,7 @@ def item_table(
     return ItemTable(table, tuple(features), missing, source.name, tuple(notes))
 
 
-def _open(given: str | Path | Frame) -> _ItemSource:
+def _open(given: str | Path | Frame, max_expansion: int) -> _ItemSource:
     if not isinstance(given, str | Path):
         frame = as_polars(given)
         return _ItemSource(Scan(frame.lazy()), frame, "the given items frame")
@@ -81,6 +82,7 @@ def _open(given: str | Path | Frame) -> _ItemSource:
     if len(paths) > 1:
         raise InputError(f"{given} holds {len(paths)} files; give one items file")
     path = paths[0]
+    check_file(path, max_expansion)
     with reading(str(path)):
         scan = form.scan(path)
         raw = scan.frame.collect()

@@ -68,6 +68,9 @@ class PrepareOptions:
         "Format of the events: csv, tsv, jsonl, parquet, atomic, movielens, movielens-100k or "
         "gowalla; guessed if left out.",
     )
+    max_expansion: int = setting(
+        250, "Times its size that a compressed file may expand to; more is refused.", min=1
+    )
     since: Moment | None = setting(
         None, "Keep events from this time on, a number or an ISO date.", group=FILTERS
     )
@@ -143,6 +146,7 @@ class PrepareOptions:
             format=self.format,
             time_unit=self.time_unit,
             time_format=self.time_format,
+            max_expansion=self.max_expansion,
         )
 
     def filters(self) -> dict[str, Any]:

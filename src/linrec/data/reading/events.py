@@ -14,6 +14,7 @@ from linrec.data.reading import values
 from linrec.data.reading.columns import FILE_ORDER, choose_columns, find_column
 from linrec.data.reading.formats import Format, Scan, find_files, list_files, with_partitions
 from linrec.data.reading.times import date_text, in_seconds, times
+from linrec.files.expansion import MAX_EXPANSION, check_file
 from linrec.files.guard import reading
 from linrec.types import EventLog, InputError
 
@@ -35,6 +36,7 @@ class ReadOptions:
     format: str | None = None
     time_unit: str | None = None
     time_format: str | None = None
+    max_expansion: int = MAX_EXPANSION
 
     def convert(self, column: values.Column) -> pl.Series:
         """A column in the type of its role."""
@@ -157,6 +159,7 @@ def as_polars(frame: Any) -> pl.DataFrame:
 
 
 def _open(path: Path, form: Format, options: ReadOptions) -> _Table:
+    check_file(path, options.max_expansion)
     with reading(str(path)):
         named = {getattr(options, role) for role in ROLES}
         scan = with_partitions(form.scan(path), path, named)
