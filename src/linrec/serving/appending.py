@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import sleep, time
 
-from linrec.serving.model import ServedModel
+from linrec.serving.model import STRETCH, ServedModel
 from linrec.serving.settings import EngineSettings
-from linrec.serving.snapshot import Origin
+from linrec.serving.snapshot import Origin, Snapshot
 from linrec.serving.stores import Change, Event, Head, Store, StoreError, new_version
 from linrec.types import InputError
 
@@ -146,13 +146,25 @@ class Appender:
             return
         ready, users = [], []
         for job in jobs:
-            snapshot = None if job.head is None else model.read(job.head)
+            snapshot, behind = self._state(model, job)
             if not job.late and (job.head is None or snapshot is not None):
                 ready.append(job)
-                users.append((snapshot, model.indices(event.item for event in job.events)))
+                new = [*behind, *job.events]
+                users.append((snapshot, model.indices(event.item for event in new)))
         if ready:
             for job, after in zip(ready, model.advance(users), strict=True):
                 job.snapshot = model.write(after, Origin(job.version, self._total(job)))
+
+    def _state(self, model: ServedModel, job: _Job) -> tuple[Snapshot | None, list[Event]]:
+        """The state to advance, and events that a server with another model stored since."""
+        if job.head is None or job.late:
+            return None, []
+        snapshot, missing = model.read_behind(job.head)
+        if snapshot is None or not missing:
+            return snapshot, []
+        if missing > STRETCH:  # the next reader catches up
+            return None, []
+        return snapshot, self._store.history(job.request.user, missing)
 
     def _change(self, job: _Job) -> Change:
         version = None if job.head is None else job.head.version

@@ -172,10 +172,23 @@ class Engine:
             current = model.read(head)  # another thread may have rebuilt it meanwhile
             if current is not None:
                 return current
-            made = model.advance([(None, self._known_history(model, user))])[0]
+            made = self._catch_up(model, user, head)
+            if made is None:
+                made = model.advance([(None, self._known_history(model, user))])[0]
+                self.rebuilt += 1
             self._keep(model, user, head, made)
-            self.rebuilt += 1
             return made
+
+    def _catch_up(self, model: ServedModel, user: str, head: Head) -> Snapshot | None:
+        """The state after events that a server with another model stored; None if it is lost."""
+        snapshot, missing = model.read_behind(head)
+        if snapshot is None:
+            return None
+        newest = self.store.history(user, missing)
+        now = self.store.heads([user])[0]
+        if now is None or now.version != head.version:  # these may not be the missing ones
+            return None
+        return model.advance([(snapshot, model.indices(event.item for event in newest))])[0]
 
     def _keep(self, model: ServedModel, user: str, head: Head, made: Snapshot) -> None:
         """Only if no event came in between; otherwise the next reader rebuilds again."""

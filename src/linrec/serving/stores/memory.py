@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from linrec.serving.stores.store import Change, Event, Forgotten, Head, new_version
+from linrec.serving.stores.store import (
+    MAX_SNAPSHOTS,
+    Change,
+    Event,
+    Forgotten,
+    Head,
+    Marks,
+    StoredSnapshot,
+    model_of,
+    new_version,
+)
 
 
 @dataclass(slots=True)
 class _User:
     version: str = ""
-    snapshot: bytes | None = None
+    arrived: int = 0
+    written: float = 0.0
+    # by model, newest first: the snapshot, and `arrived` when it was stored
+    snapshots: dict[bytes, tuple[StoredSnapshot, int]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)  # in order of time, then of arrival
     ids: set[str] = field(default_factory=set)
 
@@ -33,7 +46,11 @@ class MemoryStore:
         if found is None:
             return None
         newest = found.events[-1].time if found.events else float("-inf")
-        return Head(found.version, len(found.events), newest, found.snapshot)
+        snapshots = tuple(
+            replace(snapshot, missing=found.arrived - arrived)
+            for snapshot, arrived in found.snapshots.values()
+        )
+        return Head(found.version, len(found.events), newest, snapshots)
 
     def known_ids(self, users: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
         with self._lock:
@@ -54,6 +71,8 @@ class MemoryStore:
             return False
         if found is None:
             found = self._users[change.user] = _User()
+        if found.events and any(event.time < found.events[-1].time for event in change.events):
+            found.snapshots = {}
         for event in change.events:
             insort(found.events, event, key=lambda kept: kept.time)
             if event.id is not None:
@@ -61,8 +80,17 @@ class MemoryStore:
         surplus = max(len(found.events) - change.keep, 0)
         found.ids.difference_update(old.id for old in found.events[:surplus] if old.id is not None)
         del found.events[:surplus]
-        found.version, found.snapshot = change.new_version, change.snapshot
+        found.version, found.written = change.new_version, change.written
+        found.arrived += len(change.events)
+        if change.snapshot is not None:
+            self._put_snapshot(found, change.snapshot)
         return True
+
+    def _put_snapshot(self, found: _User, content: bytes) -> None:
+        made = StoredSnapshot(found.version, len(found.events), 0, content)
+        others = {m: old for m, old in found.snapshots.items() if m != model_of(content)}
+        newest = [(model_of(content), (made, found.arrived)), *others.items()]
+        found.snapshots = dict(newest[:MAX_SNAPSHOTS])
 
     def history(self, user: str, newest: int | None = None) -> list[Event]:
         with self._lock:
@@ -90,15 +118,33 @@ class MemoryStore:
             else:
                 new = Event(item, old.time if time is None else time, event_id)
                 insort(found.events, new, key=lambda kept: kept.time)
-            found.version, found.snapshot = new_version(), None
+            found.version, found.snapshots = new_version(), {}
             return Forgotten(True, pending=False)
 
     def vacuum(self) -> bool:
         return True
 
-    def users(self, prefix: str, limit: int) -> list[str]:
+    def users(self, prefix: str, limit: int, after: str = "") -> list[str]:
         with self._lock:
-            return sorted(user for user in self._users if user.startswith(prefix))[:limit]
+            found = (user for user in self._users if user.startswith(prefix) and user > after)
+            return sorted(found)[:limit]
+
+    def expire(self, before: float, limit: int) -> int:
+        with self._lock:
+            idle = [user for user, found in self._users.items() if found.written < before][:limit]
+            self._forgotten.update(idle)
+            for user in idle:
+                del self._users[user]
+            return len(idle)
+
+    def forgotten(self) -> Marks:
+        return Marks(b"", frozenset(user.encode() for user in self._forgotten))
+
+    def add_forgotten(self, marks: Marks) -> bool:
+        return not marks.digests  # there is nothing to keep them in
+
+    def problems(self) -> list[str]:
+        return []
 
     def check(self) -> None: ...
 
