@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from time import time
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from linrec.serving import ranking
 from linrec.serving.appending import Append, Appended, Appender, NewEvent
 from linrec.serving.batcher import Batcher, LongWork
-from linrec.serving.canary import check_canary
+from linrec.serving.canary import check_canary, check_finite
 from linrec.serving.explaining import leave_one_out
 from linrec.serving.ids import check_new_id
 from linrec.serving.messages import (
@@ -35,6 +36,9 @@ from linrec.serving.settings import EngineSettings
 from linrec.serving.snapshot import Indices, Origin, Snapshot
 from linrec.serving.stores import Change, Forgotten, Head, Store, StoreError, new_version
 from linrec.types import InputError, argument
+
+SECONDS_OF_DAY = 86_400
+EXPIRE_AT_ONCE = 100  # users; other writers wait meanwhile
 
 
 class Engine:
@@ -70,6 +74,7 @@ class Engine:
             for warning in store.warnings():
                 raise InputError(f"{warning}, or allow it with {argument('unsafe_store', 'warn')}")
         self._model = ServedModel(run, self.settings.ann_from)
+        self._fit: ServedModel | None = None  # the model that was found to be fit
         self._reloading = Lock()
         self._long_work = LongWork(self.settings.long_work, self.settings.max_waiting_long)
         self.rebuilt = 0
@@ -271,6 +276,22 @@ class Engine:
             check_canary(model, self._model, self.store)
             self._model = model
             return True
+
+    def expire(self) -> int:
+        """Forget users without an event for longer than `user_ttl`; how many."""
+        if self.settings.user_ttl is None:
+            return 0
+        before, total = time() - self.settings.user_ttl * SECONDS_OF_DAY, 0
+        while some := self.store.expire(before, EXPIRE_AT_ONCE):
+            total += some
+        return total
+
+    def check(self) -> None:
+        """Raise if the model or the store cannot serve, or there is no room to store."""
+        self.store.check()
+        if self._model is not self._fit:
+            check_finite(self._model)
+            self._fit = self._model
 
     def close(self) -> None:
         """Finish what was taken, then close the store."""

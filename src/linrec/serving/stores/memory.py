@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from linrec.serving.stores.store import (
     StoredSnapshot,
     model_of,
     new_version,
+    user_digest,
 )
 
 
@@ -34,7 +36,8 @@ class _User:
 class MemoryStore:
     def __init__(self) -> None:
         self._users: dict[str, _User] = {}
-        self._forgotten: set[str] = set()
+        self._forgotten: set[bytes] = set()  # digests
+        self._key = secrets.token_bytes(16)
         self._lock = Lock()
 
     def heads(self, users: Sequence[str]) -> list[Head | None]:
@@ -67,7 +70,7 @@ class MemoryStore:
         found = self._users.get(change.user)
         if (None if found is None else found.version) != change.version:
             return False
-        if change.unless_forgotten and change.user in self._forgotten:
+        if change.unless_forgotten and self._digest(change.user) in self._forgotten:
             return False
         if found is None:
             found = self._users[change.user] = _User()
@@ -80,7 +83,8 @@ class MemoryStore:
         surplus = max(len(found.events) - change.keep, 0)
         found.ids.difference_update(old.id for old in found.events[:surplus] if old.id is not None)
         del found.events[:surplus]
-        found.version, found.written = change.new_version, change.written
+        found.version = change.new_version
+        found.written = change.written if change.events or not found.written else found.written
         found.arrived += len(change.events)
         if change.snapshot is not None:
             self._put_snapshot(found, change.snapshot)
@@ -99,9 +103,12 @@ class MemoryStore:
                 return []
             return found.events[:] if newest is None else found.events[-newest:]
 
+    def oldest(self, user: str, count: int) -> list[float]:
+        return [event.time for event in self.history(user)[:count]]
+
     def forget(self, user: str) -> Forgotten:
         with self._lock:
-            self._forgotten.add(user)
+            self._forgotten.add(self._digest(user))
             return Forgotten(self._users.pop(user, None) is not None, pending=False)
 
     def replace_event(
@@ -132,16 +139,24 @@ class MemoryStore:
     def expire(self, before: float, limit: int) -> int:
         with self._lock:
             idle = [user for user, found in self._users.items() if found.written < before][:limit]
-            self._forgotten.update(idle)
+            self._forgotten.update(map(self._digest, idle))
             for user in idle:
                 del self._users[user]
             return len(idle)
 
+    def _digest(self, user: str) -> bytes:
+        return user_digest(user, self._key)
+
     def forgotten(self) -> Marks:
-        return Marks(b"", frozenset(user.encode() for user in self._forgotten))
+        return Marks(self._key, frozenset(self._forgotten))
 
     def add_forgotten(self, marks: Marks) -> bool:
-        return not marks.digests  # there is nothing to keep them in
+        with self._lock:
+            if marks.key != self._key and self._forgotten:
+                return False
+            self._key = marks.key
+            self._forgotten.update(marks.digests)
+            return True
 
     def problems(self) -> list[str]:
         return []

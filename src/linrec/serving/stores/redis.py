@@ -11,7 +11,6 @@ import contextlib
 import json
 import secrets
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from time import sleep, time
 from typing import Any
 from zlib import crc32
@@ -27,6 +26,7 @@ from linrec.serving.stores.store import (
     StoreError,
     StoreFullError,
     new_version,
+    user_digest,
 )
 from linrec.types import InputError
 
@@ -99,7 +99,9 @@ if ARGV[4] ~= '' then
   for at = 1, #others - 1 do redis.call('HDEL', KEYS[1], string.sub(others[at], 18)) end
 end
 redis.call('ZADD', KEYS[4], 0, ARGV[1])
-redis.call('ZADD', KEYS[6], ARGV[7], ARGV[1])
+if #ARGV > 7 or not redis.call('ZSCORE', KEYS[6], ARGV[1]) then
+  redis.call('ZADD', KEYS[6], ARGV[7], ARGV[1])
+end
 return 1
 """
 
@@ -193,7 +195,7 @@ class RedisStore:
             salt = self._salt() if any(change.unless_forgotten for change in changes) else b""
             pipe = connection.pipeline(transaction=False)
             for change in changes:
-                digest = _digest(change.user, salt) if change.unless_forgotten else ""
+                digest = user_digest(change.user, salt).hex() if change.unless_forgotten else ""
                 arguments = _arguments(change, digest)
                 self._commit(keys=_keys(change.user), args=arguments, client=pipe)
             return [reply == 1 for reply in pipe.execute()]
@@ -204,10 +206,17 @@ class RedisStore:
             rows = connection.zrange(_keys(user)[1], first, -1, withscores=True)
         return [_event(user, member, time) for member, time in rows]
 
+    def oldest(self, user: str, count: int) -> list[float]:
+        with self._connected() as connection:
+            rows = connection.zrange(_keys(user)[1], 0, count - 1, withscores=True)
+        return [float(time) for _, time in rows]
+
     def forget(self, user: str) -> Forgotten:
         """Redis keeps the bytes in its append-only file or dump until that is written again."""
         with self._connected():
-            existed = self._forget(keys=_keys(user), args=[user, _digest(user, self._salt())])
+            existed = self._forget(
+                keys=_keys(user), args=[user, user_digest(user, self._salt()).hex()]
+            )
             return Forgotten(bool(existed), pending=bool(existed))
 
     def replace_event(
@@ -268,7 +277,9 @@ class RedisStore:
             users = [row.decode() for row in rows]
             salt = self._salt()
             gone = [
-                self._forget(keys=_keys(user), args=[user, _digest(user, salt), repr(before)])
+                self._forget(
+                    keys=_keys(user), args=[user, user_digest(user, salt).hex(), repr(before)]
+                )
                 for user in users
             ]
         return sum(map(bool, gone))
@@ -316,11 +327,6 @@ class RedisStore:
 
     def close(self) -> None:
         self._redis.close()
-
-
-def _digest(user: str, salt: bytes) -> str:
-    """Of a forgotten user, with a key of this store, so that the id itself is not kept."""
-    return blake2b(user.encode(), key=salt, digest_size=16).hexdigest()
 
 
 def _keys(user: str) -> list[str]:

@@ -10,19 +10,24 @@ import contextlib
 import sqlite3
 from collections import deque
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from linrec.serving.stores.sqlite_files import (
+    check_room,
+    copy,
+    private_file,
+    store_error,
+    structural_problems,
+)
 from linrec.serving.stores.sqlite_schema import (
     event_checksum,
     head_checksum,
     prepare,
-    private_file,
     version_warnings,
 )
+from linrec.serving.stores.sqlite_snapshots import put_snapshot
 from linrec.serving.stores.store import (
-    MAX_SNAPSHOTS,
     Change,
     DamagedError,
     Event,
@@ -32,8 +37,8 @@ from linrec.serving.stores.store import (
     StoredSnapshot,
     StoreError,
     StoreFullError,
-    model_of,
     new_version,
+    user_digest,
 )
 from linrec.types import InputError
 
@@ -58,7 +63,7 @@ class SQLiteStore:
         try:
             private_file(self.path)
             with self._borrowed() as connection:
-                self._salt = prepare(connection, self.path)
+                prepare(connection, self.path)
         except (sqlite3.DatabaseError, OSError) as error:
             raise InputError(
                 f"{self.path} cannot be used as a store ({error}); choose another place or set it "
@@ -95,7 +100,7 @@ class SQLiteStore:
             with self._borrowed() as connection:
                 yield connection
         except sqlite3.Error as error:
-            known = _store_error(error, self.path)
+            known = store_error(error, self.path)
             self._full = self._full or isinstance(known, StoreFullError)
             raise known from error
 
@@ -164,10 +169,12 @@ class SQLiteStore:
 
     def _apply(self, connection: sqlite3.Connection, change: Change) -> bool:
         row = connection.execute(
-            "SELECT number, version, events, arrived, newest FROM users WHERE user = ?",
+            "SELECT number, version, events, arrived, newest, written FROM users WHERE user = ?",
             (change.user,),
         ).fetchone()
-        number, version, kept, arrived, newest = row or (None, None, 0, 0, float("-inf"))
+        number, version, kept, arrived, newest, written = row or (
+            None, None, 0, 0, float("-inf"), change.written
+        )  # fmt: skip
         if version != change.version:
             return False
         if change.unless_forgotten and self._is_forgotten(connection, change.user):
@@ -197,30 +204,11 @@ class SQLiteStore:
         connection.execute(
             "UPDATE users SET version = ?, events = ?, arrived = ?, newest = ?, written = ?, "
             "checksum = ? WHERE number = ?",
-            (*head[1:], change.written, head_checksum(number, *head), number),
+            (*head[1:], change.written if times else written, head_checksum(number, *head), number),
         )
         if change.snapshot is not None:
-            self._put_snapshot(connection, change, (number, *head[1:4]))
+            put_snapshot(connection, change, (number, *head[1:4]))
         return True
-
-    def _put_snapshot(
-        self, connection: sqlite3.Connection, change: Change, row: tuple[Any, ...]
-    ) -> None:
-        assert change.snapshot is not None
-        number, version, events, arrived = row
-        model = model_of(change.snapshot)
-        connection.execute(
-            "INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (number, model) DO UPDATE "
-            "SET version = excluded.version, events = excluded.events, arrived = excluded.arrived, "
-            "content = excluded.content",
-            (number, model, version, events, arrived, change.snapshot),
-        )
-        connection.execute(
-            "DELETE FROM snapshots WHERE number = ? AND model IN (SELECT model FROM snapshots "
-            "WHERE number = ? AND model != ? ORDER BY arrived DESC, version = ? DESC "
-            "LIMIT -1 OFFSET ?)",
-            (number, number, model, change.version, MAX_SNAPSHOTS - 1),
-        )
 
     def history(self, user: str, newest: int | None = None) -> list[Event]:
         with self._reading() as connection:
@@ -237,13 +225,22 @@ class SQLiteStore:
             raise self._damaged()
         return [Event(item, time, name) for _, time, _, item, name, *_ in reversed(rows)]
 
+    def oldest(self, user: str, count: int) -> list[float]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT time FROM events WHERE number = (SELECT number FROM users WHERE user = ?) "
+                "ORDER BY time, arrival LIMIT ?",
+                (user, count),
+            )
+            return [row[0] for row in rows]
+
     def forget(self, user: str) -> Forgotten:
         with self._writing() as connection:
             gone = self._delete(connection, user)
         return Forgotten(gone, pending=gone and not self._erase())
 
     def _delete(self, connection: sqlite3.Connection, user: str) -> bool:
-        digest = (self._digest(user),)
+        digest = (user_digest(user, self._key(connection)),)
         connection.execute("INSERT OR IGNORE INTO forgotten VALUES (?)", digest)
         for table in ("events", "snapshots"):
             connection.execute(
@@ -266,25 +263,26 @@ class SQLiteStore:
     def forgotten(self) -> Marks:
         with self._reading() as connection:
             rows = connection.execute("SELECT digest FROM forgotten")
-            return Marks(self._salt, frozenset(row[0] for row in rows))
+            return Marks(self._key(connection), frozenset(row[0] for row in rows))
 
     def add_forgotten(self, marks: Marks) -> bool:
         with self._writing() as connection:
             others = connection.execute("SELECT 1 FROM forgotten LIMIT 1").fetchone()
-            if marks.key != self._salt and others is not None:
+            if marks.key != self._key(connection) and others is not None:
                 return False
             connection.execute("UPDATE salt SET value = ?", (marks.key,))
             rows = [(digest,) for digest in marks.digests]
             connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", rows)
-        self._salt = marks.key
         return True
 
-    def _digest(self, user: str) -> bytes:
-        """Of a forgotten user, with a key of this store, so that the id itself is not kept."""
-        return blake2b(user.encode(), key=self._salt, digest_size=16).digest()
+    def _key(self, connection: sqlite3.Connection) -> bytes:
+        """Of the marks; an import into an empty store may change it."""
+        (key,) = connection.execute("SELECT value FROM salt").fetchone()
+        found: bytes = key
+        return found
 
     def _is_forgotten(self, connection: sqlite3.Connection, user: str) -> bool:
-        digest = (self._digest(user),)
+        digest = (user_digest(user, self._key(connection)),)
         found = connection.execute("SELECT 1 FROM forgotten WHERE digest = ?", digest).fetchone()
         return found is not None
 
@@ -364,6 +362,7 @@ class SQLiteStore:
             self._empty_log()
         if self._full:
             self._probe()
+        check_room(self.path)
         with self._reading() as connection:
             connection.execute("SELECT 1 FROM users LIMIT 1").fetchone()
 
@@ -380,18 +379,11 @@ class SQLiteStore:
 
     def problems(self) -> list[str]:
         with self._reading() as connection:
-            found = [row[0] for row in connection.execute("PRAGMA integrity_check(20)")]
-            orphans = connection.execute(
-                "SELECT count(*) FROM events WHERE number NOT IN (SELECT number FROM users)"
-            ).fetchone()[0]
-        problems = [f"SQLite finds: {line}" for line in found if line != "ok"]
-        return problems + ([f"{orphans} events belong to no user"] if orphans else [])
+            return structural_problems(connection)
 
     def backup(self, target: Path) -> None:
-        """A consistent copy while servers write."""
-        private_file(target)
-        with self._reading() as connection, contextlib.closing(sqlite3.connect(target)) as copy:
-            connection.backup(copy)
+        with self._reading() as connection:
+            copy(connection, target)
 
     def close(self) -> None:
         self._closed = True
@@ -406,9 +398,3 @@ def _marks(values: Sequence[Any]) -> str:
 def _row(number: int, arrival: int, event: Event) -> tuple[Any, ...]:
     row = (number, float(event.time), arrival, event.item, event.id)
     return (*row, event_checksum(*row))
-
-
-def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
-    if "is full" in str(error):  # SQLITE_FULL, whose code the module tells only from 3.11 on
-        return StoreFullError(f"the disk of the store {path.name} is full; free some space")
-    return StoreError(f"the store {path.name} does not answer ({error}); try again later")

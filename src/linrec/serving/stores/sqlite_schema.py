@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import sqlite3
 import zlib
@@ -80,13 +79,8 @@ def head_checksum(
     return zlib.crc32(repr((number, user, version, events, arrived, float(newest))).encode())
 
 
-def private_file(path: Path) -> None:
-    """Create the file if there is none, readable by its owner only; SQLite's logs follow it."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-
-
-def prepare(connection: sqlite3.Connection, path: Path) -> bytes:
-    """Make or upgrade the tables; returns the key of the marks of forgotten users."""
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Make or upgrade the tables, and the key of the marks of forgotten users."""
     connection.execute("PRAGMA journal_mode=WAL")
     connection.create_function("event_checksum", 5, event_checksum, deterministic=True)
     connection.create_function("head_checksum", 6, head_checksum, deterministic=True)
@@ -104,13 +98,10 @@ def prepare(connection: sqlite3.Connection, path: Path) -> bytes:
         connection.execute(f"PRAGMA user_version={FORMAT}")
         fresh = (secrets.token_bytes(16),)
         connection.execute("INSERT OR IGNORE INTO salt VALUES (1, ?)", fresh)
-        (salt,) = connection.execute("SELECT value FROM salt").fetchone()
     except BaseException:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
-    key: bytes = salt
-    return key
 
 
 def version_warnings(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> list[str]:

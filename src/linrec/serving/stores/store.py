@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from time import time
 from typing import Protocol
 
@@ -94,6 +95,11 @@ def model_of(content: bytes) -> bytes:
     return content[:MODEL_BYTES]
 
 
+def user_digest(user: str, key: bytes) -> bytes:
+    """Of a forgotten user, with a key of the store, so that the id itself is not kept."""
+    return blake2b(user.encode(), key=key, digest_size=16).digest()
+
+
 def new_version() -> str:
     """Random, so that a user who was forgotten and came back never has an old version again."""
     return secrets.token_hex(8)
@@ -110,7 +116,7 @@ class Change:
     keep: int  # of the user's events, the newest
     new_version: str = field(default_factory=new_version)  # of the head, once applied
     unless_forgotten: bool = False  # refuse it if the user was forgotten
-    written: float = field(default_factory=time)  # when the user was last heard of
+    written: float = field(default_factory=time)  # counts only if there are events
 
 
 class Store(Protocol):
@@ -128,6 +134,9 @@ class Store(Protocol):
 
     def history(self, user: str, newest: int | None = None) -> list[Event]:
         """The events of a user, oldest first; of many only the `newest`."""
+
+    def oldest(self, user: str, count: int) -> list[float]:
+        """The times of a user's oldest events, oldest first."""
 
     def forget(self, user: str) -> Forgotten:
         """Remove all of a user, and remember that under a digest of the id."""
