@@ -106,7 +106,7 @@ def event(user: str, item: str) -> tuple[str, dict[str, Any]]:
     return "/v1/events", {"user": user, "events": [{"item": item, "id": "{n}"}]}
 
 
-def wish(user: str) -> tuple[str, dict[str, Any]]:
+def recommend_request(user: str) -> tuple[str, dict[str, Any]]:
     return "/v1/recommendations", {"user": user, "k": 10}
 
 
@@ -117,7 +117,7 @@ def load(base: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     names = [f"user-{n}" for n in range(args.users)]
     kinds = {
         "events": [event(name, f"item-{at % args.items}") for at, name in enumerate(names)],
-        "recommendations": [wish(name) for name in names],
+        "recommendations": [recommend_request(name) for name in names],
     }
     rows = []
     with served(run, place, args.threads) as port:
@@ -156,7 +156,7 @@ def history(base: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
         fill(run, place, {f"long-{length}": length for length in args.lengths}, args)
         requests = [
             make for length in args.lengths
-            for make in (event(f"long-{length}", "item-1"), wish(f"long-{length}"))
+            for make in (event(f"long-{length}", "item-1"), recommend_request(f"long-{length}"))
         ]  # fmt: skip
         with served(run, place, args.threads) as port:
             plan = {"port": port, "connections": 1, "seconds": args.history_seconds,

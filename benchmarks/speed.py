@@ -51,7 +51,7 @@ def peers(outcome: dict[str, Any]) -> str:
     known = {name: row for name in ROWS if f"{key}_ratio" in (row := found.get(name, {}))}
     if OURS not in known:
         return ""
-    told = [
+    factors = [
         f"{ROWS[name]} {short(row[key])} ({times(row[f'{key}_ratio'])})"
         for name, row in known.items()
         if name != OURS
@@ -60,7 +60,7 @@ def peers(outcome: dict[str, Any]) -> str:
     ours = f"{ROWS[OURS]} {short(known[OURS][key])}"
     return (
         f"Seconds to train SASRec on ML-1M per million training targets: {ours}; "
-        f"{', '.join(told)}.{reason} {where(outcome)}"
+        f"{', '.join(factors)}.{reason} {where(outcome)}"
     )
 
 

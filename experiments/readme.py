@@ -27,7 +27,7 @@ def with_tables(page: str, options: Options) -> str:
 
 
 def _table(found: list[Outcome], by: tuple[str, ...]) -> str:
-    """One line per run, told apart by what `by` names, then the baselines."""
+    """One line per run, identified by what `by` names, then the baselines."""
     names = (*by, "NDCG@10", "Recall@10", "MRR", "NDCG@10, pop100", "epochs trained (best)")
     lines = [line(names), "|" + "---|" * len(names)]
     for outcome in found:
@@ -35,13 +35,13 @@ def _table(found: list[Outcome], by: tuple[str, ...]) -> str:
             {name: interval["mean"] for name, interval in evaluation["metrics"].items()}
             for evaluation in _both(outcome)
         ]
-        told = [_about(outcome["config"]["model"])[name] for name in by]
+        cells = [_about(outcome["config"]["model"])[name] for name in by]
         epochs = f"{outcome['epochs']} ({outcome['best_epoch']})"
-        lines.append(line([*told, *_figures(*figures), epochs]))
+        lines.append(line([*cells, *_figures(*figures), epochs]))
     full, sampled = (evaluation["baselines"] for evaluation in _both(found[0]))
     for baseline in full:
-        told = [f"baseline: {baseline}", *("" for _ in by[1:])]
-        lines.append(line([*told, *_figures(full[baseline], sampled[baseline]), ""]))
+        cells = [f"baseline: {baseline}", *("" for _ in by[1:])]
+        lines.append(line([*cells, *_figures(full[baseline], sampled[baseline]), ""]))
     return "\n".join(lines) + "\n"
 
 

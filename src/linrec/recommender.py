@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
@@ -21,6 +22,7 @@ from linrec.data.preparing.prepare import prepare
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
 from linrec.evaluation.ranks import ProgressCallback, Scorer, batches
+from linrec.evaluation.report import LEARNED_NOTHING
 from linrec.evaluation.scorer import model_scorer
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
@@ -32,6 +34,7 @@ from linrec.scoring import top_k
 from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
 from linrec.training.loop import Trained, Trainer
 from linrec.training.plan import Plan, named
+from linrec.training.precision import with_precision
 from linrec.types import COLD_START, PAD, InputError, Recommendations, argument
 
 Part = TypeVar("Part")
@@ -98,6 +101,8 @@ class Recommender:
         plan = Plan.of(self._requested, store, listeners.on_message if callbacks else warnings.warn)
         torch.manual_seed(plan.config.training.seed)
         model = build(plan.config.model, plan.features)
+        config = with_precision(plan.config, model, split, folder if resume else None)
+        plan = replace(plan, config=config)
         trainer = Trainer(model, store, split, plan.config, listeners)
         # only now: nothing is written or replaced before everything that was requested is possible
         run = None if folder is None else plan.open(folder, resume=resume, overwrite=overwrite)
@@ -148,7 +153,9 @@ class Recommender:
                 f"{named(store)} is not the dataset of this run ({self._data_path()}): it may "
                 "hold out events that the model was trained on; evaluate it on its own dataset"
             )
-        chosen = EvaluationOptions(reads=self.config.model.max_length, **options)
+        chosen = EvaluationOptions(
+            reads=self.config.model.max_length, seen_aware=self.config.loss.seen_aware, **options
+        )
         split = leave_one_out(store.sequences())
         return evaluate_scorer(model_scorer(model), store, split, chosen)
 
@@ -196,7 +203,10 @@ class Recommender:
             if progress is not None:
                 progress(done, len(histories))
         table = pl.concat(tables).sort("row", "rank").drop("row")
-        return Recommendations(table, _notes(histories))
+        notes = _notes(histories)
+        if self.config.loss.seen_aware and not hide_seen:
+            notes = (*notes, f"seen items are recommended too, and {LEARNED_NOTHING}")
+        return Recommendations(table, notes)
 
     def _histories(self, who: Who, data: Data | None) -> Histories:
         ids = self.catalogue.ids

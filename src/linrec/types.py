@@ -113,12 +113,23 @@ class EventLog:
         return pl.DataFrame(columns)
 
 
+class SeenItems(NamedTuple):
+    """For each of T targets the items that its user had seen before it."""
+
+    items: Tensor  # [M] int64
+    starts: Tensor  # [T] int64: target t has seen items[starts[t] : starts[t] + counts[t]]
+    counts: Tensor  # [T] int64
+
+
 class SequenceBatch(NamedTuple):
     """Some stretches of history, padded on the right to the longest of them."""
 
     items: Tensor  # [B, N] int64, PAD after the last event
     keep: Tensor  # [B, N] bool, True on real events
     targets: Tensor  # [B, N] int64, the item to be predicted at each position, PAD where none is
+    seen: SeenItems | None = (
+        None  # for the targets row by row, where the loss leaves seen items out
+    )
 
 
 @dataclass(frozen=True, slots=True)

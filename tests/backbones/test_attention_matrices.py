@@ -19,8 +19,8 @@ def test_the_matrix_is_what_attention_does(mechanism: str, causal: bool) -> None
     torch.manual_seed(0)
     attention = MultiHeadAttention(mechanism, 8, 2, causal=causal)
     x, keep = torch.randn(2, 5, 8), torch.arange(5) < torch.tensor([[5], [2]])
-    value = attention._apart(x)[2]
-    out = attention._merged(attention.matrix(x, keep) @ value)
+    value = attention._split(x)[2]
+    out = attention._output(attention.matrix(x, keep) @ value, x)
     torch.testing.assert_close(out[keep], attention(x, keep)[keep])
 
 

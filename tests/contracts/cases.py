@@ -51,6 +51,11 @@ BOTH_WAYS = pytest.mark.parametrize(
     ("backbone", "objective"), [way for way in WAYS if way[1] != "all-positions"]
 )
 
+EVERY_BLOCK = pytest.mark.parametrize(
+    "block", [{}, {"head_norm": True}, {"head_norm": True, "gate": True}],
+    ids=["plain", "head-norm", "gate"],
+)  # fmt: skip
+
 
 def cycle_features(items: int = N_ITEMS) -> pl.DataFrame:
     """A category, some tags and a number of each item; the last item is not listed at all."""

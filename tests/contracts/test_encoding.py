@@ -11,6 +11,7 @@ from tests.contracts.cases import (
     CAUSAL_BACKBONES,
     EVERY_ATTENTION,
     EVERY_BACKBONE,
+    EVERY_BLOCK,
     EVERY_WAY,
     N_ITEMS,
     SMALL,
@@ -25,31 +26,38 @@ from tests.contracts.cases import (
 LENGTHS = (1, 7, 40, 19)
 
 
+@EVERY_BLOCK
 @EVERY_WAY
 @EVERY_ATTENTION
-def test_padding_changes_nothing(backbone: str, objective: str, attention: str) -> None:
-    encoder = model(backbone, attention, objective=objective)
+def test_padding_changes_nothing(
+    backbone: str, objective: str, attention: str, block: dict[str, bool]
+) -> None:
+    encoder = model(backbone, attention, objective=objective, **block)
     items = history(21)
     padded = torch.cat([items, torch.full((1, 50), PAD)], 1)
     close(hidden(encoder, padded)[:, :21], hidden(encoder, items))
 
 
+@EVERY_BLOCK
 @EVERY_WAY
 @EVERY_ATTENTION
-def test_a_batch_is_its_rows_in_any_order(backbone: str, objective: str, attention: str) -> None:
-    encoder = model(backbone, attention, objective=objective)
+def test_a_batch_is_its_rows_in_any_order(
+    backbone: str, objective: str, attention: str, block: dict[str, bool]
+) -> None:
+    encoder = model(backbone, attention, objective=objective, **block)
     rows = [history(length) for length in LENGTHS]
     together = encoder.encode(sequences(*rows))
-    assert together.shape == (4, SMALL.width)
+    assert together.shape == (4, SMALL["width"])
     assert not torch.allclose(together[0], together[1])
     close(torch.cat([encoder.encode(sequences(row)) for row in rows]), together)
     close(encoder.encode(sequences(*rows[::-1])), together.flip(0))
 
 
+@EVERY_BLOCK
 @CAUSAL_BACKBONES
 @EVERY_ATTENTION
-def test_all_positions_are_causal(backbone: str, attention: str) -> None:
-    encoder = model(backbone, attention)
+def test_all_positions_are_causal(backbone: str, attention: str, block: dict[str, bool]) -> None:
+    encoder = model(backbone, attention, **block)
     items = history(40)
     changed = torch.cat([items[:, :25], history(40, seed=1)[:, 25:]], 1)
     before, after = hidden(encoder, items), hidden(encoder, changed)
@@ -57,11 +65,14 @@ def test_all_positions_are_causal(backbone: str, attention: str) -> None:
     assert not torch.allclose(after[:, 25:], before[:, 25:])
 
 
+@EVERY_BLOCK
 @CAUSAL_BACKBONES
 @EVERY_ATTENTION
-def test_one_pass_encodes_every_prefix(backbone: str, attention: str) -> None:
+def test_one_pass_encodes_every_prefix(
+    backbone: str, attention: str, block: dict[str, bool]
+) -> None:
     """Why all positions can be trained at once: each is what serving would compute."""
-    encoder = model(backbone, attention)
+    encoder = model(backbone, attention, **block)
     items = history(33)
     every = hidden(encoder, items)[0]
     for now in (1, 2, 17, 33):

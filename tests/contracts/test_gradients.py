@@ -6,7 +6,7 @@ from linrec.data.dataset.splits import leave_one_out
 from linrec.losses import full_softmax
 from linrec.runs.config import RunConfig
 from linrec.training.loop import epoch_batches
-from tests.contracts.cases import EVERY_ATTENTION, EVERY_WAY, cycle, model
+from tests.contracts.cases import EVERY_ATTENTION, EVERY_BLOCK, EVERY_WAY, cycle, model
 
 # what does nothing has the rounding error of a double for a gradient; the others are far above
 NOTHING = 1e-12
@@ -15,13 +15,17 @@ NOTHING = 1e-12
 WITHOUT_EFFECT = {"core": {"stack.blocks.1.feed_forward_norm.bias"}}
 
 
+@EVERY_BLOCK
 @EVERY_WAY
 @EVERY_ATTENTION
-def test_a_gradient_reaches_every_parameter(backbone: str, objective: str, attention: str) -> None:
-    learner = model(backbone, attention, objective=objective)
+def test_a_gradient_reaches_every_parameter(
+    backbone: str, objective: str, attention: str, block: dict[str, bool]
+) -> None:
+    learner = model(backbone, attention, objective=objective, **block)
     split = leave_one_out(cycle().sequences())
-    items, keep, targets = epoch_batches(learner, split, RunConfig(model=learner.config), 0)[0]
-    loss = full_softmax(learner(items, keep), learner.item_vectors(), targets, learner.item_bias())
+    batch = epoch_batches(learner, split, RunConfig(model=learner.config), 0)[0]
+    hidden = learner(batch.items, batch.keep)
+    loss = full_softmax(hidden, learner.item_vectors(), batch.targets, learner.item_bias())
     assert loss.isfinite()
     loss.backward()
     reached = {

@@ -39,6 +39,8 @@ OTHER: dict[str, Any] = {
     "inner": 8,
     "dropout": 0.5,
     "norm": "pre",
+    "head_norm": True,
+    "gate": True,
     "positions": 4,
     "max_length": 3,
 }
@@ -70,10 +72,10 @@ def behaviour(backbone: str, **changes: Any) -> Behaviour:
     shapes = {name: value.shape for name, value in model.named_parameters()}
     split = leave_one_out(cycle().sequences())
     batches = list(epoch_batches(model, split, RunConfig(model=chosen), epoch=0))
-    items, keep, targets = batches[0]
+    first = batches[0]
     torch.manual_seed(0)
-    hidden = model.train()(items, keep)
-    loss = full_softmax(hidden, model.item_vectors(), targets, model.item_bias())
+    hidden = model.train()(first.items, first.keep)
+    loss = full_softmax(hidden, model.item_vectors(), first.targets, model.item_bias())
     encoded = model.eval().encode(sequences(history(4), history(12)))
     return Behaviour(shapes, [batch.items for batch in batches], loss.detach(), encoded)
 

@@ -18,6 +18,7 @@ from tests.contracts.cases import (
     BOTH_WAYS,
     CAUSAL_BACKBONES,
     EVERY_ATTENTION,
+    EVERY_BLOCK,
     LINEAR_ATTENTION,
     N_ITEMS,
     close,
@@ -43,10 +44,13 @@ def tensors(state: Any) -> Iterator[Tensor]:
         assert state is None, "a part of the state that is not counted"
 
 
+@EVERY_BLOCK
 @CAUSAL_BACKBONES
 @LINEAR_ATTENTION
-def test_event_by_event_is_all_at_once(backbone: str, attention: str) -> None:
-    encoder = model(backbone, attention)
+def test_event_by_event_is_all_at_once(
+    backbone: str, attention: str, block: dict[str, bool]
+) -> None:
+    encoder = model(backbone, attention, **block)
     items = torch.cat([history(18), history(18, seed=1)])
     state = encoder.start(2)
     steps = []
@@ -56,15 +60,16 @@ def test_event_by_event_is_all_at_once(backbone: str, attention: str) -> None:
     close(torch.cat(steps, 1), hidden(encoder, items))
 
 
+@EVERY_BLOCK
 @CAUSAL_BACKBONES
 @LINEAR_ATTENTION
 @given(deliveries=DELIVERIES)
 @effort(max_examples=4)
 def test_cut_anywhere_and_gone_on_from_there(
-    backbone: str, attention: str, deliveries: list[tuple[int, ...]]
+    backbone: str, attention: str, block: dict[str, bool], deliveries: list[tuple[int, ...]]
 ) -> None:
     """Each delivery brings some users more events than others, and some none."""
-    encoder = model(backbone, attention)
+    encoder = model(backbone, attention, **block)
     events = [history(4 * len(deliveries), seed)[0] for seed in range(USERS)]
     found: list[list[Tensor]] = [[] for _ in range(USERS)]
     seen, state = [0] * USERS, encoder.start(USERS)

@@ -40,7 +40,7 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
         ("width = 32", "unknown setting 'width'; choose from model, training"),
         ("[training]\nepochs = 'many'", "epochs must be a valid integer, not 'many'$"),
         ("[training]\nepochs = 2.5", "epochs must be a valid integer.*, not 2.5$"),
-        ("[training]\nprecision = 'fp8'", "must be 'float32' or 'bfloat16', not 'fp8'$"),
+        ("[training]\nprecision = 'fp8'", "must be 'float32', 'bfloat16' or 'auto', not 'fp8'$"),
         ("[model]\nnorm = 'both'", "norm must be 'post' or 'pre', not 'both'$"),
         ("[model]\nwidth = 100\nheads = 3", "width 100 must be a multiple of heads 3"),
         ("[model]\nattention = 'flash'", "unknown attention 'flash'; choose from softmax"),
@@ -60,7 +60,9 @@ def test_what_is_wrong_in_a_recipe_is_named(content, told: str, tmp_path: Path) 
 def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read recipe .*none\.toml: No such file"):
         recipe(str(tmp_path / "none.toml"))
-    with pytest.raises(InputError, match="unknown recipe 'fast'; choose from bert4rec, default"):
+    with pytest.raises(
+        InputError, match="unknown recipe 'fast'; choose from accurate, bert4rec, d"
+    ):
         recipe("fast")
 
 
@@ -68,7 +70,7 @@ def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
     ("settings", "told"),
     [
         ({"widht": 3}, "^unknown setting 'widht'; choose from backbone"),
-        ({"precision": "fp8"}, "^precision must be 'float32' or 'bfloat16', not 'fp8'$"),
+        ({"precision": "fp8"}, "^precision must be 'float32', 'bfloat16' or 'auto', not 'fp8'$"),
         ({"objective": "x"}, "^objective must be 'all-positions', .* or 'cloze', not 'x'$"),
         ({"mask_ratio": 0.5}, "^the backbone sasrec has no use for mask_ratio; leave mask_ratio="),
         ({"epochs": "ten"}, "^epochs must be a valid integer, not 'ten'$"),

@@ -92,12 +92,12 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "an older version": (edit_config(format=1), r"format version 1 and this linrec reads .* 2"),
     "unknown field": (edit_config(extra=1), r"config\.json is damaged.*unknown setting 'extra'"),
     "unknown setting": (
-        edit_config(model__gate=1),
-        r"config\.json.*unknown setting 'gate' of the backbone sasrec; choose",
+        edit_config(model__depth=1),
+        r"config\.json.*unknown setting 'depth' of the backbone sasrec; choose",
     ),
     "unknown training": (
-        edit_config(training__warmup=1),
-        r"config\.json.*unknown setting 'warmup' in \[training\]",
+        edit_config(training__momentum=1),
+        r"config\.json.*unknown setting 'momentum' in \[training\]",
     ),
     "a bad value": (edit_config(model__heads=5), r"config\.json.*multiple of heads 5"),
     "no items": (remove("items.parquet"), r"items\.parquet does not exist"),

@@ -22,6 +22,7 @@ ROW = {
     "recall@10": 0.75,
     "seconds": 61.0,
     "valid_seconds": 2.0,
+    "learning_rate": 0.001,
 }
 
 

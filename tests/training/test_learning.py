@@ -70,16 +70,23 @@ OTHER = {
     "inner": 8,
     "dropout": 0.5,
     "norm": "pre",
+    "head_norm": True,
+    "gate": True,
     "positions": 8,
     "max_length": 3,
     "epochs": 2,
     "patience": 1,
     "learning_rate": 0.001,
+    "schedule": "linear",
+    "warmup": 5,
     "weight_decay": 0.5,
+    "clip_norm": 0.01,
+    "ema": 0.9,
     "window": 3,
     "batch_tokens": 32,
     "seed": 1,
     "loss": "gbce",
+    "seen_aware": True,
     "negatives": 3,
     "sampling_power": 0.3,
     "calibration": 0.3,
@@ -101,7 +108,9 @@ def test_no_setting_is_left_out_here() -> None:
 
 def outcome(store: SequenceStore, **changes: object) -> tuple[int, Weights] | str:
     try:
-        found = fitted(store, **{"epochs": 4, "patience": 2, "dropout": 0.1} | changes)
+        found = fitted(
+            store, **{"epochs": 4, "patience": 2, "dropout": 0.1, "batch_tokens": 48} | changes
+        )
     except InputError as error:
         return str(error)
     assert found.trained is not None

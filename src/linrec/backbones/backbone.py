@@ -175,6 +175,7 @@ def stack_of(config: ModelConfig, *, more_positions: int = 0) -> Stack:
             attention=config.attention, causal=config.causal, width=config.width,
             heads=config.heads, layers=config.layers, inner=config.inner, dropout=config.dropout,
             norm=config.norm, positions=config.positions + more_positions,
+            head_norm=config.head_norm, gate=config.gate,
         )
     )  # fmt: skip
 

@@ -50,6 +50,8 @@ class ModelConfig:
         "LayerNorm after each residual sum, or before each sublayer.",
         choices=get_args(Norm),
     )
+    head_norm: bool = setting(False, "RMS norm of each attention head's output.")
+    gate: bool = setting(False, "Gate on the attention's output, computed from its input.")
     positions: int = setting(256, "Learned positions; later events share the last one.", min=1)
     max_length: int | None = setting(
         None, "Newest events of a history to read; all of them if 0 or left out.", min=1

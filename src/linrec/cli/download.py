@@ -42,7 +42,7 @@ def download(
     """Fetch a public dataset from its official source, check it and unpack it.
 
     Shows the terms of its licence, and at the end the `linrec prepare` to run next.
-    An interrupted download goes on where it was when the command is run again.
+    An interrupted download resumes when the command is run again.
     Proxies are taken from http_proxy, https_proxy and no_proxy.
 
     Examples:

@@ -20,6 +20,11 @@ from linrec.evaluation.resampling import Interval
 from linrec.types import InputError
 from linrec.validation import explain
 
+LEARNED_NOTHING = (
+    "the loss of this model left them out (seen_aware): it learned nothing about their scores"
+)
+"""What to know where seen items are shown."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationOptions:
@@ -31,6 +36,7 @@ class EvaluationOptions:
     hide_seen: bool = True  # full ranking only; sampled protocols never hide
     seed: int = 0  # draws the negatives and the bootstrap
     baselines: bool = True
+    seen_aware: bool = False  # whether the loss of the scorer left seen items out
     reads: int | None = None  # newest events of a history that the scorer reads; None: all
     progress: ProgressCallback | None = None
 
@@ -61,6 +67,7 @@ class Evaluation:
     n_users: int
     n_targets_seen_before: int  # users whose target was in their history already
     metrics: dict[str, Interval]
+    seen_aware: bool = False  # whether the model was trained without seen items in its loss
     baselines: Annotated[  # baseline -> metric -> mean; early versions wrote "floors"
         dict[str, dict[str, float]], Field(validation_alias=AliasChoices("baselines", "floors"))
     ] = field(default_factory=dict)
@@ -82,6 +89,8 @@ class Evaluation:
                 "to an item of their own history; with seen items hidden these count as misses "
                 "(evaluate again with seen items kept to rank them too)"
             )
+        if self.seen_aware and not self.hide_seen:
+            notes.append(f"seen items are ranked too, and {LEARNED_NOTHING}")
         if max(self.ks) > self.n_items:
             notes.append(
                 f"the catalogue has {self.n_items:,} items, fewer than k = {max(self.ks)}: that "
@@ -132,6 +141,7 @@ def evaluate(
         n_items=store.n_items,
         n_users=len(holdout),
         n_targets_seen_before=int(np.count_nonzero(ranking.seen)),
+        seen_aware=options.seen_aware,
         metrics=intervals(ranking.ranks, options.ks, options.seed)
         | {name: Interval(value) for name, value in listed.items()},
         baselines=_baselines(store, split, options, popularity) if options.baselines else {},

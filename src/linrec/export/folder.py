@@ -66,7 +66,7 @@ def _items(catalogue: Catalogue) -> dict[str, list[Any]]:
 
 def _description(folder: Path, model: Backbone, exported: Exported) -> dict[str, Any]:
     config = model.config
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "linrec": version("linrec"),
         "backbone": config.backbone,
         "attention": config.attention,
@@ -80,10 +80,10 @@ def _description(folder: Path, model: Backbone, exported: Exported) -> dict[str,
     }  # fmt: skip
     if exported.why_no_step is None:
         state = tensors_of(model.start(1))
-        told["start"] = {name: part.flatten()[0].item() for name, part in state.items()}
+        content["start"] = {name: part.flatten()[0].item() for name, part in state.items()}
     else:
-        told["why_no_step"] = exported.why_no_step
-    return told
+        content["why_no_step"] = exported.why_no_step
+    return content
 
 
 def _ports(path: Path) -> dict[str, Any]:

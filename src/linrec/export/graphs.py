@@ -99,7 +99,7 @@ class Step(nn.Module):
 
 
 class FeatureTable(nn.Module):
-    """What a feature field says of each item, looked up instead of made anew for each event."""
+    """What a feature field says of each item, looked up instead of computed for each event."""
 
     vectors: Tensor  # [n_items + 1, width]
 
@@ -113,7 +113,7 @@ class FeatureTable(nn.Module):
 
 @torch.no_grad()
 def bake_features(model: Backbone) -> Backbone:
-    """Replace, in place, the vocabularies of features by one vector an item of the catalogue."""
+    """Replace, in place, the vocabularies of features by one vector per item of the catalogue."""
     everything = torch.arange(model.n_items + 1)[None]
     for part in list(model.modules()):
         if isinstance(part, FeatureEmbedding):

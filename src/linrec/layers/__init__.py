@@ -4,6 +4,7 @@ from linrec.layers.attention import MultiHeadAttention
 from linrec.layers.block import Block, FeedForward
 from linrec.layers.dropout import Dropout
 from linrec.layers.features import FeatureEmbedding, FieldAttention
+from linrec.layers.head_norm import HeadNorm
 from linrec.layers.pooling import WeightedMean
 from linrec.layers.stack import Stack, StackShape, StackState
 
@@ -13,6 +14,7 @@ __all__ = [
     "FeatureEmbedding",
     "FeedForward",
     "FieldAttention",
+    "HeadNorm",
     "MultiHeadAttention",
     "Stack",
     "StackShape",

@@ -26,6 +26,8 @@ class StackShape:
     dropout: float
     norm: Norm
     positions: int
+    head_norm: bool = False
+    gate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,9 @@ class Stack(nn.Module):
 
 
 def _block(shape: StackShape) -> Block:
-    attention = MultiHeadAttention(shape.attention, shape.width, shape.heads, causal=shape.causal)
+    attention = MultiHeadAttention(
+        shape.attention, shape.width, shape.heads,
+        causal=shape.causal, head_norm=shape.head_norm, gate=shape.gate,
+    )  # fmt: skip
     feed_forward = FeedForward(shape.width, shape.inner)
     return Block(shape.width, attention, feed_forward, shape.dropout, shape.norm)

@@ -25,6 +25,9 @@ class LossConfig:
     loss: str = setting(
         "softmax", "Loss: over the whole catalogue, or over negatives sampled from a large one."
     )
+    seen_aware: bool = setting(
+        False, "Leave what a user has seen out of the loss, for lists that hide seen items."
+    )
 
     def __post_init__(self) -> None:
         check(self)

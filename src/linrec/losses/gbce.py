@@ -16,6 +16,8 @@ from linrec.losses.config import GBCEConfig
 from linrec.losses.items import ItemVectors
 from linrec.losses.loss import Loss
 from linrec.losses.sampling import IntArray, Sampler, own_score
+from linrec.losses.seen_draws import seen_among
+from linrec.types import SeenItems
 
 # targets that share their draws: then their scores are one product instead of one gathered row per
 # draw, which would cost more than a catalogue of thousands does; yet a step meets many items
@@ -34,7 +36,9 @@ class GBCE(Loss):
         self.sampler = Sampler(counts, power=0.0)
         self.beta = target_power(self.negatives, self.n_items, config.calibration)
 
-    def __call__(self, hidden: Tensor, targets: Tensor, items: ItemVectors) -> Tensor:
+    def __call__(
+        self, hidden: Tensor, targets: Tensor, items: ItemVectors, seen: SeenItems | None = None
+    ) -> Tensor:
         count = len(targets)
         drawn = self.sampler.draw(-(-count // GROUP), self.negatives, device=targets.device)
         vectors, bias = items.of(torch.cat([targets, drawn.flatten()]))
@@ -48,7 +52,10 @@ class GBCE(Loss):
         if bias is not None:
             others = others + bias[count:].view(len(drawn), 1, self.negatives)
         hits = drawn[:, None] == F.pad(targets, (0, missing)).view(len(drawn), GROUP, 1)
-        return gbce(own, others.flatten(0, 1)[:count], hits.flatten(0, 1)[:count], self.beta)
+        hits = hits.flatten(0, 1)[:count]
+        if seen is not None:
+            hits |= seen_among(seen, drawn, together=GROUP)
+        return gbce(own, others.flatten(0, 1)[:count], hits, self.beta)
 
 
 def gbce(own: Tensor, others: Tensor, hits: Tensor, beta: float) -> Tensor:

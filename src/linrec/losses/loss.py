@@ -5,25 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from linrec.losses.config import LossConfig
 from linrec.losses.items import ItemVectors
 from linrec.losses.sampling import IntArray
-from linrec.types import PAD
+from linrec.types import PAD, SeenItems
 
 
 def at_targets(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """[T, d] and [T]: all positions that have a target, in float32 or wider.
-
-    Cross-entropy in eight bits would move in steps of a hundredth.
-    """
+    """[T, d] and [T]: all positions that have a target, row by row."""
     rows, labels = hidden.flatten(0, -2), targets.flatten()
     index = (labels != PAD).nonzero()[:, 0]
     if len(index) < len(labels):
         rows, labels = rows.index_select(0, index), labels.index_select(0, index)
-    return rows.to(torch.promote_types(hidden.dtype, torch.float32)), labels
+    return rows, labels
 
 
 class Loss(ABC):
@@ -32,15 +28,21 @@ class Loss(ABC):
     Config: ClassVar[type[LossConfig]] = LossConfig
     """Its settings, with their defaults."""
 
+    takes_bfloat16: ClassVar[bool] = False
+    """Whether hidden vectors may be bfloat16 in a training with that precision."""
+
     def __init__(self, config: LossConfig, counts: IntArray) -> None:
         """counts: [n_items + 1], how often each item occurs in training."""
         del config
         self.n_items = len(counts) - 1
 
     @abstractmethod
-    def __call__(self, hidden: Tensor, targets: Tensor, items: ItemVectors) -> Tensor:
+    def __call__(
+        self, hidden: Tensor, targets: Tensor, items: ItemVectors, seen: SeenItems | None = None
+    ) -> Tensor:
         """The mean over the targets.
 
         hidden: [T, d], what the model knew before each target. targets: [T], none of them PAD
-        (`at_targets` chose them). items: all of them, or those that the loss samples.
+        (`at_targets` chose them). items: all of them, or those that the loss samples. seen: what
+        each target is not compared with, because it will never be shown; the target itself counts.
         """

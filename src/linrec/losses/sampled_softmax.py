@@ -2,9 +2,10 @@
 
 A draw k stands for 1 / (K q_k) items, K draws with probability q; so its score is lowered by
 log(K q_k) (the logQ correction of Bengio & Senecal 2008 and Yi et al. 2019). The target is always
-there and stands for itself alone: nothing is taken off its score, and a draw that hits it is left
-out. Then the sum that the target's share is taken of is, on average, the sum over the catalogue.
-Yi et al. correct the target too, because theirs is one of the draws.
+there and stands for itself alone: nothing is taken off its score, and a draw that hits it, or hits
+an item that was seen and will not be shown, is left out. Then the sum that the target's share is
+taken of is, on average, the sum over all items that compete with it. Yi et al. correct the target
+too, because theirs is one of the draws.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from linrec.losses.config import SampledSoftmaxConfig
 from linrec.losses.items import ItemVectors
 from linrec.losses.loss import Loss
 from linrec.losses.sampling import IntArray, Sampler, own_score
+from linrec.losses.seen_draws import seen_among
+from linrec.types import SeenItems
 
 
 class SampledSoftmax(Loss):
@@ -32,7 +35,9 @@ class SampledSoftmax(Loss):
         self.negatives = config.negatives
         self.sampler = Sampler(counts, config.sampling_power)
 
-    def __call__(self, hidden: Tensor, targets: Tensor, items: ItemVectors) -> Tensor:
+    def __call__(
+        self, hidden: Tensor, targets: Tensor, items: ItemVectors, seen: SeenItems | None = None
+    ) -> Tensor:
         count = len(targets)
         drawn = self.sampler.draw(self.negatives, device=targets.device)
         vectors, bias = items.of(torch.cat([targets, drawn]))
@@ -41,7 +46,10 @@ class SampledSoftmax(Loss):
         with torch.autocast(hidden.device.type, enabled=False):
             own = own_score(hidden, vectors[:count], None if bias is None else bias[:count])
             others = torch.addmm(offset.to(hidden.dtype), hidden, vectors[count:].T)
-        return sampled_softmax(own, others, hits=drawn == targets[:, None])
+        hits = drawn == targets[:, None]
+        if seen is not None:
+            hits |= seen_among(seen, drawn[None], together=max(count, 1))
+        return sampled_softmax(own, others, hits)
 
 
 def sampled_softmax(own: Tensor, others: Tensor, hits: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""Cross-entropy over the whole catalogue."""
+"""Cross-entropy over the whole catalogue, or over what of it the user has not seen."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from linrec.losses.items import ItemVectors
 from linrec.losses.loss import Loss, at_targets
 from linrec.ops.exponentials import exponentials_
-from linrec.types import PAD
+from linrec.types import PAD, SeenItems
 
 # scores held at a time, 4 MB of them, which stay in the cache ...
 SCORES = 2**20
@@ -22,34 +22,68 @@ MIN_ROWS = 64
 class FullSoftmax(Loss):
     """Cross-entropy with all items as alternatives."""
 
-    def __call__(self, hidden: Tensor, targets: Tensor, items: ItemVectors) -> Tensor:
-        return _cross_entropy(hidden, targets, *items.all())
+    takes_bfloat16: ClassVar[bool] = True
+
+    def __call__(
+        self, hidden: Tensor, targets: Tensor, items: ItemVectors, seen: SeenItems | None = None
+    ) -> Tensor:
+        return _cross_entropy(hidden, targets, *items.all(), seen)
 
 
 def full_softmax(
-    hidden: Tensor, item_vectors: Tensor, targets: Tensor, bias: Tensor | None = None
+    hidden: Tensor,
+    item_vectors: Tensor,
+    targets: Tensor,
+    bias: Tensor | None = None,
+    seen: SeenItems | None = None,
 ) -> Tensor:
     """Mean over all positions that have a target. hidden: [..., d], targets: [...].
 
-    item_vectors: [n_items + 1, d], bias: [n_items + 1], added to the scores. PAD competes with no
-    item. The [targets, items] matrix of scores is never held.
+    item_vectors: [n_items + 1, d], bias: [n_items + 1], added to the scores. Neither PAD nor a seen
+    item competes with the target; the target itself always counts, seen before or not. Products are
+    taken in the precision of `hidden`, sums in float32 or wider. The [targets, items] matrix of
+    scores is never held.
     """
-    return _cross_entropy(*at_targets(hidden, targets), item_vectors, bias)
+    return _cross_entropy(*at_targets(hidden, targets), item_vectors, bias, seen)
 
 
-def _cross_entropy(hidden: Tensor, labels: Tensor, vectors: Tensor, bias: Tensor | None) -> Tensor:
+def _cross_entropy(
+    hidden: Tensor,
+    labels: Tensor,
+    vectors: Tensor,
+    bias: Tensor | None,
+    seen: SeenItems | None,
+) -> Tensor:
     """hidden: [T, d], labels: [T], vectors: [n_items + 1, d], bias: [n_items + 1]."""
-    wide = hidden.dtype
+    # cross-entropy in eight bits would move in steps of a hundredth
+    wide = torch.promote_types(hidden.dtype, torch.float32)
     if not len(labels):
-        return hidden.sum()  # zero, and still part of the graph
+        return hidden.sum().to(wide)  # zero, and still part of the graph
     offset = None if bias is None else bias.to(wide)
     with torch.autocast(hidden.device.type, enabled=False):
-        loss: Tensor = _CrossEntropy.apply(hidden, vectors.to(wide), labels, offset)  # type: ignore[no-untyped-call]
+        loss: Tensor = _CrossEntropy.apply(hidden, vectors.to(wide), labels, offset, seen)  # type: ignore[no-untyped-call]
     return loss
 
 
-def _up_to(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
+def hide_seen_(scores: Tensor, seen: SeenItems, begin: int) -> None:
+    """Set the scores [R, n_items] of targets begin, begin + 1, ... at what they have seen to -inf.
+
+    One write per hidden score, never more than there are scores.
+    """
+    starts, counts = (x[begin : begin + len(scores)] for x in (seen.starts, seen.counts))
+    offset = counts.cumsum(0) - counts
+    rows = torch.arange(len(scores), device=scores.device) * scores.shape[1]
+    places = torch.arange(int(counts.sum()), device=scores.device)
+    items = seen.items[places.add_(torch.repeat_interleave(starts - offset, counts))]
+    items += torch.repeat_interleave(rows - PAD - 1, counts)
+    scores.view(-1).index_fill_(0, items, -torch.inf)
+
+
+def _chunk_rows(targets: int, items: int) -> int:
+    """Chunks of equal size, because a small remainder is slow, and whole registers of rows."""
+    most = max(SCORES // max(items, 1), MIN_ROWS)
+    chunks = -(-targets // most)
+    return -(-targets // chunks // 16) * 16 if targets > most else targets
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -61,37 +95,43 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, vectors: Tensor, labels: Tensor, bias: Tensor | None
+        ctx: Any,
+        hidden: Tensor,
+        vectors: Tensor,
+        labels: Tensor,
+        bias: Tensor | None,
+        seen: SeenItems | None,
     ) -> Tensor:
         """hidden: [T, d], vectors: [V + 1, d], labels: [T], bias: [V + 1]."""
-        to_hidden, to_vectors = torch.empty_like(hidden), torch.zeros_like(vectors)
+        narrow, items = hidden.dtype, vectors[PAD + 1 :].to(hidden.dtype)
+        to_hidden = torch.empty_like(hidden, dtype=vectors.dtype)
+        to_vectors = torch.zeros_like(vectors)
         to_bias = None if bias is None else torch.zeros_like(bias)
-        items = vectors[PAD + 1 :]
-        max_rows = max(SCORES // max(len(items), 1), MIN_ROWS)
-        # all chunks alike, because a small remainder is slow, and each of whole registers of rows
-        rows = _up_to(-(-len(hidden) // -(-len(hidden) // max_rows)), 16)
-        scores = hidden.new_empty(rows, len(items))
-        total = hidden.new_zeros(())
+        rows = _chunk_rows(len(hidden), len(items))
+        scores = vectors.new_empty(rows, len(items))
+        total = vectors.new_zeros(())
         for begin in range(0, len(hidden), rows):
             x, own, gradient = (y[begin : begin + rows] for y in (hidden, labels, to_hidden))
-            share = scores[: len(x)]
-            torch.mm(x, items.T, out=share)
+            share, own = scores[: len(x)], own[:, None] - PAD - 1
+            _product(x, items.T, out=share)
             if bias is not None:
                 share += bias[PAD + 1 :]
-            right = share.gather(1, (own - PAD - 1)[:, None])
+            right = share.gather(1, own)
+            if seen is not None:
+                hide_seen_(share, seen, begin)
+                share.scatter_(1, own, right)
             largest, whole = exponentials_(share)
             total += (whole.log() + largest - right).sum()
-            # divided by the sum here, where it is one number per row and not one per item
-            torch.mm(share, items, out=gradient)
+            # softmax minus one-hot, times the sum: the difference is taken before rounding, and
+            # the division where it is one number per row and not one per item
+            difference = share.scatter_add_(1, own, -whole).to(narrow)
+            _product(difference, items, out=gradient)
             gradient.div_(whole)
-            to_vectors[PAD + 1 :].addmm_(share.T, x / whole)
+            _add_product_(to_vectors[PAD + 1 :], difference.T, (x / whole).to(narrow))
             if to_bias is not None:
                 to_bias[PAD + 1 :].addmv_(share.T, whole[:, 0].reciprocal())
-        to_hidden -= vectors.index_select(0, labels)
-        to_vectors.index_add_(0, labels, hidden, alpha=-1)
-        if to_bias is not None:
-            to_bias.index_add_(0, labels, to_bias.new_ones(len(labels)), alpha=-1)
         ctx.save_for_backward(to_hidden, to_vectors, to_bias)
+        ctx.narrow = narrow
         return total / len(labels)
 
     @staticmethod
@@ -99,8 +139,25 @@ class _CrossEntropy(torch.autograd.Function):
         to_hidden, to_vectors, to_bias = ctx.saved_tensors
         each = gradients[0] / len(to_hidden)
         return (
-            to_hidden * each,
+            (to_hidden * each).to(ctx.narrow),
             to_vectors * each,
             None,
             None if to_bias is None else to_bias * each,
+            None,
         )
+
+
+def _product(a: Tensor, b: Tensor, *, out: Tensor) -> None:
+    """out = a @ b, in the precision of a and b."""
+    if a.dtype == out.dtype:
+        torch.mm(a, b, out=out)
+    else:
+        out.copy_(torch.mm(a, b))
+
+
+def _add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a @ b, the product in the precision of a and b."""
+    if a.dtype == total.dtype:
+        total.addmm_(a, b)
+    else:
+        total += torch.mm(a, b)

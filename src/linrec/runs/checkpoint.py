@@ -1,4 +1,4 @@
-"""Where a training stands: weights, optimizers and counters in one file."""
+"""Where a training stands: weights, their average, optimizers and counters in one file."""
 
 from __future__ import annotations
 
@@ -31,8 +31,16 @@ class Progress:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-def pack_checkpoint(progress: Progress, model: nn.Module, optimizers: Sequence[Optimizer]) -> bytes:
+def pack_checkpoint(
+    progress: Progress,
+    model: nn.Module,
+    optimizers: Sequence[Optimizer],
+    average: nn.Module | None = None,
+) -> bytes:
+    """average: a moving average of the weights, if the training keeps one."""
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    if average is not None:
+        tensors |= {f"average.{name}": value for name, value in average.state_dict().items()}
     for part, optimizer in zip(_parts(optimizers), optimizers, strict=True):
         for index, state in optimizer.state_dict()["state"].items():
             tensors |= {
@@ -41,14 +49,20 @@ def pack_checkpoint(progress: Progress, model: nn.Module, optimizers: Sequence[O
     return pack_tensors(tensors, {"progress": json.dumps(asdict(progress))})
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizers: Sequence[Optimizer]) -> Progress:
-    """Restore model and optimizers; without a checkpoint the training starts from the beginning."""
+def load_checkpoint(
+    path: Path,
+    model: nn.Module,
+    optimizers: Sequence[Optimizer],
+    average: nn.Module | None = None,
+) -> Progress:
+    """Restore what `pack_checkpoint` got; without a file the training starts from the beginning."""
     if not path.exists():
         return Progress()
     tensors = read_tensors(path)
-    weights = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
     try:
-        model.load_state_dict(weights)
+        model.load_state_dict(_part(tensors, "model."))
+        if average is not None:
+            average.load_state_dict(_part(tensors, "average."))
         for part, optimizer in zip(_parts(optimizers), optimizers, strict=True):
             groups = optimizer.state_dict()["param_groups"]
             state = _state(tensors, f"{part}.")
@@ -67,6 +81,14 @@ def read_progress(path: Path) -> Progress:
         return Progress()
     with safetensors.safe_open(path, "pt") as file:
         return Progress(**json.loads((file.metadata() or {})["progress"]))
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 def _parts(optimizers: Sequence[Optimizer]) -> list[str]:

@@ -16,7 +16,8 @@ from linrec.settings import check, either, setting, settings_of
 from linrec.settings import parse as parse_part
 from linrec.types import InputError, argument
 
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16", "auto"]
+LearningRateSchedule = Literal["constant", "linear"]
 Content = Mapping[str, Any]
 
 
@@ -29,7 +30,21 @@ class TrainingConfig:
         10, "Epochs without a better validation NDCG@10 before stopping.", min=1
     )
     learning_rate: float = setting(1e-3, "Learning rate of Adam.", above=0)
+    schedule: LearningRateSchedule = setting(
+        "constant",
+        "Learning rate after the warm-up: constant, or falling to zero over the planned epochs.",
+        choices=get_args(LearningRateSchedule),
+    )
+    warmup: int = setting(0, "Steps over which the learning rate rises to its full value.", min=0)
     weight_decay: float = setting(0.0, "L2 penalty of Adam.", min=0)
+    clip_norm: float = setting(0.0, "Largest norm of the gradient; 0 leaves it as it is.", min=0)
+    ema: float = setting(
+        0.0,
+        "Decay per step of a moving average of the weights, which is then evaluated and saved; "
+        "0 keeps none.",
+        min=0,
+        below=1,
+    )
     window: int = setting(2048, "Events per training window; longer histories are cut.", min=1)
     batch_tokens: int = setting(4096, "Events per batch, padding included.", min=1)
     seed: int = setting(0, "Random seed; the same seed gives the same model.", min=0, below=2**63)
@@ -38,7 +53,9 @@ class TrainingConfig:
         "Update only the embeddings of the items in a step, for losses that sample negatives.",
     )
     precision: Precision = setting(
-        "float32", "Float type of the matrix products.", choices=get_args(Precision)
+        "float32",
+        "Float type of the matrix products; auto takes the one that is faster on this machine.",
+        choices=get_args(Precision),
     )
     compile: bool = setting(False, "Train through torch.compile, which needs a C++ compiler.")
     device: str = setting("auto", "Device to train on: cpu, cuda, mps or auto.")
@@ -49,6 +66,11 @@ class TrainingConfig:
             raise InputError(
                 "sparse_items leaves items alone that are not in a step, weight_decay would "
                 "shrink them; leave one of the two out"
+            )
+        if self.sparse_items and self.clip_norm:
+            raise InputError(
+                "clip_norm needs the gradient of every item, sparse_items computes only those in a "
+                "step; leave one of the two out"
             )
 
 

@@ -11,7 +11,9 @@ Row = dict[str, float]
 
 def history_csv(rows: Sequence[Row]) -> str:
     text = io.StringIO()
-    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    # runs of older versions begin with rows that lack some of the columns
+    columns = dict.fromkeys(name for row in rows for name in row)
+    table = csv.DictWriter(text, list(columns), lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     return text.getvalue()

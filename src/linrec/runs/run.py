@@ -173,13 +173,22 @@ class Run:
         """The same for a folder that may not exist yet."""
         return read_progress(folder / CHECKPOINT)
 
-    def load_checkpoint(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> Progress:
-        return load_checkpoint(self.folder / CHECKPOINT, model, optimizers)
+    def load_checkpoint(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[Optimizer],
+        average: nn.Module | None = None,
+    ) -> Progress:
+        return load_checkpoint(self.folder / CHECKPOINT, model, optimizers, average)
 
     def save_checkpoint(
-        self, progress: Progress, model: nn.Module, optimizers: Sequence[Optimizer]
+        self,
+        progress: Progress,
+        model: nn.Module,
+        optimizers: Sequence[Optimizer],
+        average: nn.Module | None = None,
     ) -> None:
-        self._write(CHECKPOINT, pack_checkpoint(progress, model, optimizers))
+        self._write(CHECKPOINT, pack_checkpoint(progress, model, optimizers, average))
 
     def write_history(self, rows: Sequence[Row]) -> None:
         """One row per epoch, as a table and as a learning curve."""
@@ -258,6 +267,13 @@ def _check_same_dataset(run: Run, description: RunDescription) -> None:
 
 def _check_same_settings(run: Run, description: RunDescription) -> None:
     before, now = run.config.as_dict(), description.config("the settings").as_dict()
+    epochs = [settings["training"]["epochs"] for settings in (before, now)]
+    if before["training"]["schedule"] == "linear" and epochs[0] != epochs[1]:
+        raise InputError(
+            f"the learning rate of {run.folder} falls to zero over {epochs[0]} epochs, and another "
+            f"number would be another schedule; resume with {argument('epochs', epochs[0])}, or "
+            f"train without {argument('resume', True)} in another folder"
+        )
     for part in ("model", "training"):
         for name, old in before[part].items():
             new = now[part].get(name)  # another loss or backbone has other settings

@@ -60,7 +60,7 @@ class Engine:
         2
         >>> engine.user("ann").events
         2
-        >>> engine.forget("ann")
+        >>> engine.forget("ann").existed
         True
         >>> engine.close()
     """

@@ -65,7 +65,7 @@ def _digest(fingerprint: bytes, rest: bytes) -> bytes:
 
 
 def _pack_seen(seen: Indices, n_items: int) -> bytes:
-    """A list while it is short, else one bit an item: never more than the catalogue costs."""
+    """A list while it is short, else one bit per item: never more than the catalogue costs."""
     if 4 * len(seen) <= n_items // 8:
         return b"L" + seen.astype("<u4").tobytes()
     bits = np.zeros(n_items + 1, np.bool_)

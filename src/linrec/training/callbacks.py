@@ -38,7 +38,7 @@ class Callback:
         """done, total: users."""
 
     def on_epoch_end(self, row: Row, *, best: bool) -> None:
-        """row: loss, validation metrics and seconds, as in history.csv."""
+        """row: loss, validation metrics, seconds and learning rate, as in history.csv."""
 
     def on_train_end(self) -> None:
         """Always called, also when the training fails or is interrupted."""
@@ -127,6 +127,7 @@ class ConsoleProgress(Callback):
         self.console.print(
             f"epoch {row['epoch']:>3}  loss {row['loss']:.4f}  NDCG@10 {row['ndcg@10']:.4f}  "
             f"Recall@10 {row['recall@10']:.4f}  {row['seconds']:.0f} + {row['valid_seconds']:.0f} s"
+            + f"  lr {row['learning_rate']:.2g}"
             + ("  best" if best else ""),
             highlight=False,
         )

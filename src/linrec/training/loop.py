@@ -22,6 +22,7 @@ from linrec.data.dataset.batches import (
     prefixes,
     windows,
 )
+from linrec.data.dataset.seen import SeenIndex
 from linrec.data.dataset.splits import Split
 from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.metrics import means
@@ -32,6 +33,7 @@ from linrec.runs.config import RunConfig
 from linrec.runs.run import Run
 from linrec.training.callbacks import CallbackList
 from linrec.training.interrupt import DelayedInterrupt
+from linrec.training.schedule import Schedule
 from linrec.training.step import Step
 from linrec.types import PAD, LinrecError, SequenceBatch, argument
 
@@ -75,6 +77,8 @@ class Trainer:
         self.model, self.store, self.split, self.config = model, store, split, config
         self.callbacks = callbacks or CallbackList()
         self.step = Step(model, config, split.train.item_counts(store.n_items))
+        self.schedule = Schedule.of(config.training)
+        self.seen = SeenIndex.of(split.train) if config.loss.seen_aware else None
         self.best_weights = _copy(model)
         self.interrupt = DelayedInterrupt()
 
@@ -85,7 +89,7 @@ class Trainer:
         """
         progress = Progress()
         if run is not None and resume:
-            progress = run.load_checkpoint(self.model, self.step.optimizers)
+            progress = run.load_checkpoint(self.model, self.step.optimizers, self.step.average)
         try:
             with self.interrupt:
                 interrupted = not self._train(progress, run)
@@ -123,6 +127,7 @@ class Trainer:
 
     def _epoch(self, progress: Progress, run: Run | None) -> None:
         batches = epoch_batches(self.model, self.split, self.config, progress.epoch)
+        batches = batches.with_seen(self.seen)
         self.callbacks.on_epoch_start(
             progress.epoch + 1, self.config.training.epochs, batches.n_targets, progress.targets
         )
@@ -131,25 +136,30 @@ class Trainer:
         before = progress.seconds
         for index in range(progress.step, len(batches)):
             self._check_stop()
-            loss, targets = self._step(batches[index], progress.epoch, index)
+            share = self.schedule.share(progress.epoch, index, len(batches))
+            loss, targets = self._step(batches[index], progress.epoch, index, share)
             progress.step, progress.seconds = index + 1, before + time.monotonic() - began
             progress.loss_sum, progress.targets = (
                 progress.loss_sum + loss * targets, progress.targets + targets
             )  # fmt: skip
             self.callbacks.on_batch_end(loss, targets)
             if run is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                run.save_checkpoint(progress, self.model, self.step.optimizers)
+                self._save_checkpoint(progress, run)
                 saved = time.monotonic()
         self._check_stop()
-        self._end_epoch(progress, run)
+        share = self.schedule.share(progress.epoch, len(batches) - 1, len(batches))
+        self._end_epoch(progress, run, share * self.config.training.learning_rate)
 
-    def _step(self, batch: SequenceBatch, epoch: int, index: int) -> tuple[float, int]:
-        loss = self.step(batch, step_seed(self.config.training.seed, epoch, index))
+    def _step(
+        self, batch: SequenceBatch, epoch: int, index: int, share: float
+    ) -> tuple[float, int]:
+        loss = self.step(batch, step_seed(self.config.training.seed, epoch, index), share)
         if not np.isfinite(loss):
             raise DivergedError(epoch + 1, loss)
         return loss, int((batch.targets != PAD).sum())
 
-    def _end_epoch(self, progress: Progress, run: Run | None) -> None:
+    def _end_epoch(self, progress: Progress, run: Run | None, learning_rate: float) -> None:
+        """learning_rate: of its last step."""
         began = time.monotonic()
         scores = self._validate()
         progress.epoch += 1
@@ -157,36 +167,40 @@ class Trainer:
             "epoch": progress.epoch, "loss": progress.loss_sum / max(progress.targets, 1), **scores,
             "seconds": round(progress.seconds, 1),
             "valid_seconds": round(time.monotonic() - began, 1),
+            "learning_rate": learning_rate,
         }  # fmt: skip
         progress.history.append(row)
         better = row["ndcg@10"] > progress.best
         if better:
             progress.best, progress.best_epoch = row["ndcg@10"], progress.epoch
-            self.best_weights = _copy(self.model)
+            self.best_weights = _copy(self.step.evaluated)
         progress.step = progress.targets = 0
         progress.loss_sum = progress.seconds = 0.0
         if run is not None:
             if better:
-                run.save_weights(self.model)
-            run.save_checkpoint(progress, self.model, self.step.optimizers)
+                run.save_weights(self.step.evaluated)
+            self._save_checkpoint(progress, run)
             run.write_history(progress.history)
         self.callbacks.on_epoch_end(row, best=better)
+
+    def _save_checkpoint(self, progress: Progress, run: Run) -> None:
+        run.save_checkpoint(progress, self.model, self.step.optimizers, self.step.average)
 
     def _validate(self) -> dict[str, float]:
         def progress(done: int, total: int) -> None:
             self._check_stop()
             self.callbacks.on_validation_batch_end(done, total)
 
-        return validate(self.model, self.store, self.split, progress)
+        return validate(self.step.evaluated, self.store, self.split, progress)
 
     def _save_interrupted(self, progress: Progress, run: Run | None) -> None:
         """Before the first validation, the current weights count as the best."""
         if progress.best_epoch == 0:
-            self.best_weights = _copy(self.model)
+            self.best_weights = _copy(self.step.evaluated)
         if run is not None:
-            run.save_checkpoint(progress, self.model, self.step.optimizers)
+            self._save_checkpoint(progress, run)
             if progress.best_epoch == 0:
-                run.save_weights(self.model)
+                run.save_weights(self.step.evaluated)
 
     def _load_best(self, run: Run | None) -> None:
         if run is not None:

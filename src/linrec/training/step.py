@@ -16,6 +16,7 @@ from linrec.losses import ItemVectors, build_loss
 from linrec.losses.items import Scored
 from linrec.losses.loss import at_targets
 from linrec.runs.config import RunConfig, TrainingConfig
+from linrec.training.average import WeightAverage
 from linrec.training.optimizer import optimizers_of
 from linrec.types import InputError, SequenceBatch, argument
 
@@ -36,24 +37,47 @@ class Step:
         self.item_vectors = ModelItems(model)
         self.module, *self.optimizers = self.fabric.setup(model, *optimizers_of(model, training))
         self.encode = compiled(self.module) if training.compile else self.module
+        self.average = WeightAverage(model, training.ema) if training.ema else None
+        self.learning_rate, self.clip_norm = training.learning_rate, training.clip_norm
+        self.narrow_loss = training.precision == "bfloat16" and self.loss.takes_bfloat16
 
-    def __call__(self, batch: SequenceBatch, seed: int) -> float:
-        """Returns the loss before the step. Everything random in it follows from the seed."""
+    @property
+    def evaluated(self) -> Backbone:
+        """The model to validate and to keep: the average of the weights where there is one."""
+        return self.model if self.average is None else self.average.averaged
+
+    def __call__(self, batch: SequenceBatch, seed: int, share: float = 1.0) -> float:
+        """Returns the loss before the step. Everything random in it follows from the seed.
+
+        share: of the learning rate, see `Schedule`.
+        """
         torch.manual_seed(seed)
-        items, keep, targets = (self.fabric.to_device(part) for part in batch)
-        loss = self.compute_loss(self.encode(items, keep), targets)
+        batch = self.fabric.to_device(batch)
+        loss = self.compute_loss(self.encode(batch.items, batch.keep), batch)
         value = loss.item()
         if np.isfinite(value):  # else the weights stay as they were
-            for optimizer in self.optimizers:
-                optimizer.zero_grad()
-            self.fabric.backward(loss)
-            for optimizer in self.optimizers:
-                optimizer.step()
+            self._update(loss, share * self.learning_rate)
         return value
 
-    def compute_loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """hidden: [B, N, d], targets: [B, N], PAD where there is none."""
-        return self.loss(*at_targets(hidden, targets), self.item_vectors)
+    def compute_loss(self, hidden: Tensor, batch: SequenceBatch) -> Tensor:
+        """hidden: [B, N, d], what the model knew before the batch's targets."""
+        rows, targets = at_targets(hidden, batch.targets)
+        if self.narrow_loss:  # Fabric returns float32 in any precision
+            rows = rows.bfloat16()
+        return self.loss(rows, targets, self.item_vectors, batch.seen)
+
+    def _update(self, loss: Tensor, learning_rate: float) -> None:
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate
+        self.fabric.backward(loss)
+        if self.clip_norm:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        if self.average is not None:
+            self.average.update_parameters(self.model)
 
 
 class ModelItems(ItemVectors):
@@ -71,6 +95,7 @@ class ModelItems(ItemVectors):
 
 
 def make_fabric(training: TrainingConfig) -> Fabric:
+    assert training.precision != "auto", "linrec.training.precision decides before a step is made"
     try:
         return Fabric(
             accelerator=training.device, devices=1, precision=PRECISIONS[training.precision]

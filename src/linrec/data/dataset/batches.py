@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
+from linrec.data.dataset.seen import SeenIndex
 from linrec.data.dataset.sequences import IntArray, Sequences
 from linrec.types import PAD, SequenceBatch
 
@@ -29,16 +30,31 @@ class TrainingBatches:
     task: Task
     n_targets: int
     seed: int  # of the random numbers of the task
+    seen: SeenIndex | None = None  # for a loss that leaves seen items out
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> SequenceBatch:
         rng = np.random.default_rng([self.seed, index])
-        return self.task(self.inputs.take(self.rows[index]), rng)
+        inputs = self.inputs.take(self.rows[index])
+        batch = self.task(inputs, rng)
+        if self.seen is None:
+            return batch
+        return batch._replace(seen=self.seen.before(self._target_events(inputs, batch)))
 
     def __iter__(self) -> Iterator[SequenceBatch]:
         return (self[index] for index in range(len(self)))
+
+    def with_seen(self, seen: SeenIndex | None) -> TrainingBatches:
+        """The same batches, with what was seen before each target in the whole history."""
+        return replace(self, seen=seen)
+
+    def _target_events(self, inputs: Sequences, batch: SequenceBatch) -> IntArray:
+        """The position of each target in the array of events, row by row."""
+        rows, columns = (batch.targets != PAD).numpy().nonzero()
+        ahead = 0 if isinstance(self.task, Masking) else 1  # a mask stands in for its own event
+        return np.asarray(inputs.starts[rows] + columns + ahead, np.int64)
 
 
 def all_position_batches(

@@ -19,7 +19,7 @@ const state = {
   turn: 0, // of the newest request
 };
 
-class Told extends Error {
+class ServerError extends Error {
   constructor(sentence, status) {
     super(sentence);
     this.status = status;
@@ -36,11 +36,11 @@ async function ask(method, path, body, signal) {
     answer = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body) });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Told("The server does not answer. Is it still running?", 0);
+    throw new ServerError("The server does not answer. Is it still running?", 0);
   }
   const content = await answer.json().catch(() => null);
   if (!answer.ok || content === null) {
-    throw new Told((content && content.error) || `The server answered ${answer.status}.`, answer.status);
+    throw new ServerError((content && content.error) || `The server answered ${answer.status}.`, answer.status);
   }
   return { content, ms: performance.now() - begin };
 }
@@ -239,7 +239,7 @@ async function refresh() {
       past(),
       ask("POST", "v1/recommendations", { ...whom(), k: ASKED }),
     ]);
-    if (turn !== state.turn) return; // something newer was asked
+    if (turn !== state.turn) return; // a newer request was made
     drawHistory(before);
     drawNext(next);
     await explain();
@@ -391,9 +391,9 @@ function drawStrip(events, empty) {
     const bar = make("i", { className: value < 0 ? "against" : "" });
     bar.style.setProperty("--top", (high - Math.max(value, 0)) / span);
     bar.style.setProperty("--tall", Math.abs(value) / span);
-    const told = `${titled(event)}: ${signed(value)}`;
-    const row = make("li", { tabIndex: place === events.length - 1 ? 0 : -1, label: told }, bar);
-    for (const moment of ["mouseenter", "focus"]) row.addEventListener(moment, () => point(row, told, events.length - 1 - place));
+    const label = `${titled(event)}: ${signed(value)}`;
+    const row = make("li", { tabIndex: place === events.length - 1 ? 0 : -1, label: label }, bar);
+    for (const moment of ["mouseenter", "focus"]) row.addEventListener(moment, () => point(row, label, events.length - 1 - place));
     row.addEventListener("mouseleave", () => point(null));
     row.addEventListener("blur", () => point(null));
     return row;
@@ -402,9 +402,9 @@ function drawStrip(events, empty) {
   point(null);
 }
 
-function point(bar, told, ago) {
+function point(bar, label, ago) {
   const rest = "Each bar is a past event: up, it raised the score; down, it lowered it.";
-  $("readout").textContent = bar ? told : rest;
+  $("readout").textContent = bar ? label : rest;
   for (const row of $("strip").children) row.classList.toggle("pointed", row === bar);
   [...$("history").children].forEach((row, place) => row.classList.toggle("pointed", bar !== null && place === ago));
 }
@@ -490,6 +490,6 @@ ask("GET", "healthz").then(({ content }) => {
   $("model").textContent = `${about.run} · ${about.items.toLocaleString("en")} items · ${cost}`;
 }).catch(() => {});
 
-const asked = new URLSearchParams(location.hash.slice(1)).get("user");
+const requested = new URLSearchParams(location.hash.slice(1)).get("user");
 setMode("user");
-if (asked) choose(asked);
+if (requested) choose(requested);

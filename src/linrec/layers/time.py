@@ -1,0 +1,67 @@
+"""Time between events: gaps in half-octave buckets, and the vectors that stand for them.
+
+A gap is known to within a factor of sqrt(2), whether it is seconds or years: bucket 0 is a gap of
+0, then 1 + floor(2 log2 seconds), the last but one is everything longer, the last is "unknown".
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+BUCKETS = 64
+UNKNOWN = BUCKETS - 1
+LONGEST = BUCKETS - 2  # from 2 ** 30.5 seconds, 48 years
+
+# bucket b begins at bound b - 1. A comparison gives every runtime the same bucket, where a
+# logarithm may round to either side of a power of two.
+_BOUNDS = torch.tensor(
+    [torch.finfo(torch.float64).tiny] + [2 ** (half / 2) for half in range(1, LONGEST)],
+    dtype=torch.float64,
+)
+
+
+def gap_buckets(seconds: Tensor) -> Tensor:
+    """The bucket of each gap, int64 of the same shape.
+
+    NaN is unknown. So is a negative gap: a clock that went backwards says nothing, while a gap of 0
+    says much (both events were sent at once). A part of a second counts as a second.
+    """
+    seconds = seconds.double()
+    buckets = torch.bucketize(seconds, _BOUNDS.to(seconds.device), right=True)
+    return torch.where(seconds >= 0, buckets, UNKNOWN)
+
+
+def gaps_of(
+    times: Tensor, keep: Tensor, request: Tensor, before: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Seconds from the previous event to each one, and from each one to the next: [B, N] both.
+
+    times, keep: [B, N], padding at the end. request: [B], where the gap after the newest event
+    ends. before: [B], the time of the event before these; none if left out. NaN is unknown.
+    """
+    times, request = times.double(), request.double()
+    start = torch.full_like(request, torch.nan) if before is None else before.double()
+    previous = times - torch.cat([start[:, None], times[:, :-1]], 1)
+    following = torch.cat([times[:, 1:], request[:, None]], 1)
+    newest = (keep.sum(1, keepdim=True) - 1).clamp(min=0)
+    return previous, following.scatter(1, newest, request[:, None]) - times
+
+
+def forget_some(gaps: Tensor, share: float) -> Tensor:
+    """The same with a share of the gaps unknown, so that a model learns to do without them."""
+    return gaps.masked_fill(torch.rand(gaps.shape, device=gaps.device) < share, torch.nan)
+
+
+class GapEmbedding(nn.Module):
+    """The gaps around an event as one vector, which is added to what else is known of it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.previous = nn.Embedding(BUCKETS, width)
+        self.next = nn.Embedding(BUCKETS, width)
+
+    def forward(self, previous: Tensor, following: Tensor) -> Tensor:
+        """Seconds before and after each event, [B, N] both -> [B, N, width]."""
+        vectors: Tensor = self.previous(gap_buckets(previous)) + self.next(gap_buckets(following))
+        return vectors
