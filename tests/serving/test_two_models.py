@@ -189,6 +189,10 @@ def test_damaged_events_of_redis_are_reported(redis_server: RedisServer) -> None
     raw.zadd("linrec:events:u", {member: 4.0})
     with pytest.raises(DamagedError, match="damaged records"):
         store.history("u")
+    assert store.heads(["u"])[0] is not None
+    raw.hset("linrec:head:u", "events", 2)
+    with pytest.raises(DamagedError, match="damaged records"):
+        store.heads(["u"])
 
 
 @pytest.mark.parametrize(
