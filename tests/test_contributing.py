@@ -29,9 +29,9 @@ def test_the_backbone_is_trained_saved_loaded_and_streamed_like_the_others(tmp_p
     trained.save(tmp_path / "run")
     model = load(tmp_path / "run").model
     items = torch.tensor([[3, 4, 5, 6]])
-    hidden, state = model.advance(items[:, :2], model.start(users=1))
-    hidden, state = model.advance(items[:, 2:], state)
-    torch.testing.assert_close(hidden, trained.model(items, items > 0)[:, 2:])
+    state = model.advance(items[:, :2], model.start(users=1))
+    state = model.advance(items[:, 2:], state)
+    torch.testing.assert_close(model.request(state), trained.model(items, items > 0)[:, -1])
 
 
 def test_the_loss_learns_and_is_recorded(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from linrec.data.dataset.histories import Histories, of_items, of_users
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
 from linrec.data.dataset.store import SequenceStore
+from linrec.data.preparing.moments import Moment, requested_at, split_pairs
 from linrec.data.preparing.prepare import prepare
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
@@ -60,6 +61,7 @@ class Recommender:
 
     def __init__(self, *, recipe: str = "default", **settings: Any) -> None:
         self._requested: RunConfig = find_recipe(recipe, settings)
+        self._named = frozenset(settings)  # what was asked for by name, not only by a recipe
         self.config = self._requested
         self.trained: Trained | None = None
         self.test_evaluation: Evaluation | None = None
@@ -98,7 +100,8 @@ class Recommender:
         split = leave_one_out(store.sequences())
         _check_trainable(split)
         listeners = CallbackList(callbacks)
-        plan = Plan.of(self._requested, store, listeners.on_message if callbacks else warnings.warn)
+        warn = listeners.on_message if callbacks else warnings.warn
+        plan = Plan.of(self._requested, store, warn, self._named)
         torch.manual_seed(plan.config.training.seed)
         model = build(plan.config.model, plan.features)
         config = with_precision(plan.config, model, split, folder if resume else None)
@@ -153,8 +156,12 @@ class Recommender:
                 f"{named(store)} is not the dataset of this run ({self._data_path()}): it may "
                 "hold out events that the model was trained on; evaluate it on its own dataset"
             )
+        config = self.config
         chosen = EvaluationOptions(
-            reads=self.config.model.max_length, seen_aware=self.config.loss.seen_aware, **options
+            reads=config.model.max_length,
+            reads_time=config.model.time_gaps,
+            seen_aware=config.loss.seen_aware,
+            **options,
         )
         split = leave_one_out(store.sequences())
         return evaluate_scorer(model_scorer(model), store, split, chosen)
@@ -165,6 +172,7 @@ class Recommender:
         k: int = 10,
         *,
         data: Data | None = None,
+        at: Moment | None = None,
         hide_seen: bool = True,
         progress: ProgressCallback | None = None,
     ) -> Recommendations:
@@ -174,10 +182,12 @@ class Recommender:
         known item get the most popular ones, with source "cold-start".
 
         Args:
-            who: Ids of users of the dataset, lists of item ids (oldest first), a frame of events,
-                or None for all users.
+            who: Ids of users of the dataset, lists of item ids or of (item, time) pairs (oldest
+                first), a frame of events, or None for all users.
             k: Items per user.
             data: The dataset, if it has moved or grown.
+            at: The time of the request, for models that read times: a number, a date or
+                "unknown"; by default the time of the newest event in the log.
             hide_seen: Leave out what the user has had.
             progress: Called with the number of users done, and of all.
 
@@ -191,7 +201,7 @@ class Recommender:
         if k < 1:
             raise InputError(f"k must be at least 1, not {k}")
         k = min(k, len(self.catalogue))
-        histories = self._histories(who, data)
+        histories = requested_at(self._histories(who, data), at)
         nobody, nothing = np.empty(0, np.int64), np.empty((0, k), np.float32)
         tables = [self._table(histories, nobody, nothing.astype(np.int64), nothing)]
         options = RankOptions(reads=self.config.model.max_length)
@@ -205,13 +215,15 @@ class Recommender:
         table = pl.concat(tables).sort("row", "rank").drop("row")
         notes = _notes(histories)
         if self.config.loss.seen_aware and not hide_seen:
-            notes = (*notes, f"seen items are recommended too, and {LEARNED_NOTHING}")
+            notes += (f"seen items are recommended too, and {LEARNED_NOTHING}",)
+        if at is not None and not self.config.model.time_gaps:
+            notes += ("the model reads no times, so the time of the request changes nothing",)
         return Recommendations(table, notes)
 
     def _histories(self, who: Who, data: Data | None) -> Histories:
         ids = self.catalogue.ids
         if _is_frame(who):
-            return of_users(None, prepare(who), ids)
+            return of_users(None, prepare(who, times="real"), ids)
         if who is None or (isinstance(who, pl.Series) and not who.dtype.is_nested()):
             return of_users(who, self._data(data), ids)
         if not _is_list(who):
@@ -220,7 +232,10 @@ class Recommender:
         histories = [_is_list(row) for row in rows]
         if any(histories) and not all(histories):
             raise InputError("give either ids of users or lists of items, not some of each")
-        return of_items(rows, ids) if any(histories) else of_users(rows, self._data(data), ids)
+        if not any(histories):
+            return of_users(rows, self._data(data), ids)
+        items, times = split_pairs(rows)
+        return of_items(items, ids, times)
 
     def _top(
         self, scorer: Scorer, histories: Histories, rows: IntArray, k: int, hidden: bool

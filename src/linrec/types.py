@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import polars as pl
+    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -121,15 +122,43 @@ class SeenItems(NamedTuple):
     counts: Tensor  # [T] int64
 
 
+class Events(NamedTuple):
+    """Events with all that a backbone reads of them: [B, N] each."""
+
+    items: Tensor  # int64, PAD where there is none
+    keep: Tensor  # bool, True on real events
+    previous: Tensor | None = None  # float64, seconds since the event before; NaN is unknown
+    following: Tensor | None = None  # float64, to the next event, or to the request; NaN is unknown
+
+    @property
+    def gaps(self) -> tuple[Tensor, Tensor] | None:
+        """Seconds before and after each event; None if nothing is known of time."""
+        if self.previous is None or self.following is None:
+            return None
+        return self.previous, self.following
+
+    def to(self, device: torch.device) -> Events:
+        """The same events on a device."""
+        items, keep, *gaps = (None if part is None else part.to(device) for part in self)
+        assert items is not None
+        assert keep is not None
+        return Events(items, keep, *gaps)
+
+
 class SequenceBatch(NamedTuple):
     """Some stretches of history, padded on the right to the longest of them."""
 
     items: Tensor  # [B, N] int64, PAD after the last event
     keep: Tensor  # [B, N] bool, True on real events
     targets: Tensor  # [B, N] int64, the item to be predicted at each position, PAD where none is
-    seen: SeenItems | None = (
-        None  # for the targets row by row, where the loss leaves seen items out
-    )
+    previous: Tensor | None = None  # [B, N], as in `Events`; None if the model reads no time
+    following: Tensor | None = None
+    seen: SeenItems | None = None  # for the targets row by row, if the loss leaves seen items out
+
+    @property
+    def events(self) -> Events:
+        """What the encoder reads."""
+        return Events(self.items, self.keep, self.previous, self.following)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,13 @@ def test_the_mask_comes_after_the_newest_event(objective: str) -> None:
     found = bert4rec(objective=objective)
     rows = sequences(torch.tensor([3, 4, 5]), torch.tensor([7]), torch.tensor([]))
     expected = [[3, 4, 5, MASK], [7, MASK, PAD, PAD], [MASK, PAD, PAD, PAD]]
-    assert found.read(rows).tolist() == expected
+    assert found.read(rows).items.tolist() == expected
     assert found.mask_token == MASK
 
 
 def test_the_mask_does_not_count_towards_max_length() -> None:
     found = bert4rec(max_length=2).read(sequences(torch.tensor([3, 4, 5])))
-    assert found.tolist() == [[4, 5, MASK]]
+    assert found.items.tolist() == [[4, 5, MASK]]
 
 
 def test_what_is_known_of_a_user_stands_at_the_mask() -> None:

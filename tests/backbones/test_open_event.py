@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linrec.backbones.open_event import Events, OpenEvent
-from linrec.layers.time import gaps_of
-from linrec.types import PAD
+from linrec.backbones.open_event import OpenEvent
+from linrec.data.dataset.gaps import gaps_of
+from linrec.types import PAD, Events
 
 Closed = list[tuple[int, float, float]]
 REQUEST = 1_000.0

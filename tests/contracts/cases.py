@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from linrec import ops
 from linrec.backbones import BACKBONES, Backbone, ModelConfig, build, model_config
 from linrec.backbones.config import FeatureConfig
+from linrec.data.dataset.gaps import gaps_of
 from linrec.data.dataset.item_features import ItemFeatures, choose_fields
 from linrec.data.dataset.sequences import Sequences
 from linrec.data.dataset.store import SequenceStore
@@ -37,11 +38,18 @@ SMALL: dict[str, Any] = {
 
 CAUSAL = [name for name, found in BACKBONES.items() if "all-positions" in found.Config.objectives]
 PAIRS = [(name, attention) for name in BACKBONES for attention in ops.MECHANISMS]
+TRAINED = [*PAIRS, *((name, "linrec-decay", "time") for name in BACKBONES)]
 LINEAR = [name for name in ops.MECHANISMS if ops.has_state(name)]
 WAYS = [
     (name, objective) for name, found in BACKBONES.items() for objective in found.Config.objectives
 ]
 
+# seconds between neighbouring events: none, a part, much and a step back, again and again
+GAPS = (0.0, 3.0, 0.0, 4_000.0, 0.5, -20.0, 86_400.0, 7e7, 1.0)
+CLOCK = torch.tensor(GAPS, dtype=torch.float64).repeat(130).cumsum(0)
+CLOCK[13::40] = torch.nan
+
+WITH_AND_WITHOUT_TIME = pytest.mark.parametrize("time_gaps", [False, True], ids=["", "time"])
 EVERY_BACKBONE = pytest.mark.parametrize("backbone", list(BACKBONES))
 CAUSAL_BACKBONES = pytest.mark.parametrize("backbone", CAUSAL)
 EVERY_ATTENTION = pytest.mark.parametrize("attention", list(ops.MECHANISMS))
@@ -52,8 +60,8 @@ BOTH_WAYS = pytest.mark.parametrize(
 )
 
 EVERY_BLOCK = pytest.mark.parametrize(
-    "block", [{}, {"head_norm": True}, {"head_norm": True, "gate": True}],
-    ids=["plain", "head-norm", "gate"],
+    "block", [{}, {"head_norm": True, "gate": True}, {"head_norm": True, "time_gaps": True}],
+    ids=["plain", "gate", "time"],
 )  # fmt: skip
 
 
@@ -72,7 +80,8 @@ def cycle_features(items: int = N_ITEMS) -> pl.DataFrame:
 @cache
 def cycle(users: int = N_USERS) -> SequenceStore:
     kinds = {"genre": "categorical", "tags": "multi", "year": "numeric"}
-    return prepare(cycle_events(users), items=cycle_features(), feature_kinds=kinds)
+    events = cycle_events(users).with_columns(time=60 * pl.col("time") ** 2 + pl.col("user"))
+    return prepare(events, items=cycle_features(), feature_kinds=kinds)
 
 
 @cache
@@ -106,12 +115,23 @@ def history(length: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(rng.integers(1, N_ITEMS + 1, (1, length)))
 
 
-def sequences(*rows: Tensor) -> Sequences:
-    return Sequences.of([row.flatten().numpy().astype(np.int32) for row in rows])
+def times_of(items: Tensor, start: int = 0) -> Tensor:
+    """When the events happened that begin as the `start`-th of their history."""
+    return CLOCK[start : start + items.shape[-1]].expand(items.shape)
+
+
+def sequences(*rows: Tensor, start: int = 0) -> Sequences:
+    """Histories at the times of `times_of`; each request comes when the next event would."""
+    items = [row.flatten().numpy().astype(np.int32) for row in rows]
+    times = [times_of(row.flatten(), start).numpy() for row in rows]
+    return Sequences.of(items, times, [float(CLOCK[start + row.numel()]) for row in rows])
 
 
 def hidden(backbone: Backbone, items: Tensor) -> Tensor:
-    return backbone(items, items != PAD)
+    """At every position, at the times of `sequences`."""
+    keep = items != PAD
+    gaps = gaps_of(times_of(items), keep, CLOCK[keep.sum(1)])
+    return backbone(items, keep, *gaps)
 
 
 def close(found: Tensor, expected: Tensor) -> None:
@@ -125,4 +145,5 @@ def settings(backbone: str, attention: str, **changes: Any) -> dict[str, Any]:
         # a mask tells nothing: that its neighbour does has to be learned as well
         usual |= {"width": 32, "max_length": 2, "batch_tokens": 32}
         usual |= {"learning_rate": 0.01, "epochs": 25}
+    usual |= {"unknown_time": 0.5}  # so few targets: enough of both kinds
     return usual | {"backbone": backbone, "attention": attention} | changes

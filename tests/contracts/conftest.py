@@ -11,7 +11,7 @@ import pytest
 from linrec.recommender import Recommender
 from linrec.runs import history
 from linrec.training import loop
-from tests.contracts.cases import PAIRS, cycle, settings
+from tests.contracts.cases import TRAINED, cycle, settings
 from tests.training.cases import Recorder
 
 
@@ -19,6 +19,7 @@ from tests.training.cases import Recorder
 class Fitted:
     backbone: str
     attention: str
+    time_gaps: bool
     recommender: Recommender
     run: Path
     killed: Path  # the run as a kill in its last epoch would have left it
@@ -61,20 +62,26 @@ def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
 QUICK = "linrec-decay"
 MARKED = [
     pytest.param(pair, id="-".join(pair), marks=[] if pair[1] == QUICK else [pytest.mark.slow])
-    for pair in PAIRS
+    for pair in TRAINED
 ]
 
 
 # of the session and with its pairs, so that pytest puts the tests of a pair next to each other
 @pytest.fixture(scope="session", params=MARKED)
 def fitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
-    backbone, attention = request.param
+    backbone, attention, *time = request.param
     base = tmp_path_factory.mktemp("pair")
-    recommender = Recommender(**settings(backbone, attention))
+    recommender = Recommender(**settings(backbone, attention, time_gaps=bool(time)))
     with pytest.MonkeyPatch.context() as patch:
         draw_no_curves(patch)
         photographer = Photographer(base / "run", base / "killed", patch)
         recommender.fit(cycle(), base / "run", callbacks=[photographer])
     return Fitted(
-        backbone, attention, recommender, base / "run", base / "killed", photographer.steps
+        backbone,
+        attention,
+        bool(time),
+        recommender,
+        base / "run",
+        base / "killed",
+        photographer.steps,
     )

@@ -15,6 +15,7 @@ from tests.contracts.cases import (
     EVERY_WAY,
     N_ITEMS,
     SMALL,
+    WITH_AND_WITHOUT_TIME,
     close,
     hidden,
     history,
@@ -81,8 +82,11 @@ def test_one_pass_encodes_every_prefix(
 
 @BOTH_WAYS
 @EVERY_ATTENTION
-def test_what_is_not_causal_reads_both_ways(backbone: str, objective: str, attention: str) -> None:
-    encoder = model(backbone, attention, objective=objective)
+@WITH_AND_WITHOUT_TIME
+def test_what_is_not_causal_reads_both_ways(
+    backbone: str, objective: str, attention: str, time_gaps: bool
+) -> None:
+    encoder = model(backbone, attention, objective=objective, time_gaps=time_gaps)
     items = history(20)
     changed = items.clone()
     changed[0, -1] = items[0, -1] % N_ITEMS + 1
@@ -92,8 +96,11 @@ def test_what_is_not_causal_reads_both_ways(backbone: str, objective: str, atten
 
 @EVERY_WAY
 @EVERY_ATTENTION
-def test_the_oldest_event_is_not_forgotten(backbone: str, objective: str, attention: str) -> None:
-    encoder = model(backbone, attention, objective=objective)
+@WITH_AND_WITHOUT_TIME
+def test_the_oldest_event_is_not_forgotten(
+    backbone: str, objective: str, attention: str, time_gaps: bool
+) -> None:
+    encoder = model(backbone, attention, objective=objective, time_gaps=time_gaps)
     items = history(20)
     changed = items.clone()
     changed[0, 0] = items[0, 0] % N_ITEMS + 1
@@ -103,19 +110,30 @@ def test_the_oldest_event_is_not_forgotten(backbone: str, objective: str, attent
 
 @EVERY_WAY
 @EVERY_ATTENTION
-def test_max_length_forgets_what_is_older(backbone: str, objective: str, attention: str) -> None:
-    whole = model(backbone, attention, objective=objective)
-    cut = model(backbone, attention, objective=objective, max_length=10)
+@WITH_AND_WITHOUT_TIME
+def test_max_length_forgets_what_is_older(
+    backbone: str, objective: str, attention: str, time_gaps: bool
+) -> None:
+    whole = model(backbone, attention, objective=objective, time_gaps=time_gaps)
+    cut = model(backbone, attention, objective=objective, max_length=10, time_gaps=time_gaps)
     items = history(40)
-    recent = whole.encode(sequences(items[:, -10:]))
+    recent = whole.encode(sequences(items[:, -10:], start=30))
     close(cut.encode(sequences(items)), recent)
     assert not torch.allclose(whole.encode(sequences(items)), recent)
 
 
 @EVERY_BACKBONE
 @EVERY_ATTENTION
-def test_a_history_longer_than_the_positions_is_encoded(backbone: str, attention: str) -> None:
-    assert model(backbone, attention).encode(sequences(history(1_000))).isfinite().all()
+@WITH_AND_WITHOUT_TIME
+def test_a_history_longer_than_the_positions_is_encoded(
+    backbone: str, attention: str, time_gaps: bool
+) -> None:
+    assert (
+        model(backbone, attention, time_gaps=time_gaps)
+        .encode(sequences(history(1_000)))
+        .isfinite()
+        .all()
+    )
 
 
 @EVERY_BACKBONE

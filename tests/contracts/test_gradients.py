@@ -24,7 +24,7 @@ def test_a_gradient_reaches_every_parameter(
     learner = model(backbone, attention, objective=objective, **block)
     split = leave_one_out(cycle().sequences())
     batch = epoch_batches(learner, split, RunConfig(model=learner.config), 0)[0]
-    hidden = learner(batch.items, batch.keep)
+    hidden = learner(*batch.events)
     loss = full_softmax(hidden, learner.item_vectors(), batch.targets, learner.item_bias())
     assert loss.isfinite()
     loss.backward()

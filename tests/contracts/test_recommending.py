@@ -39,7 +39,9 @@ def test_scores_have_a_column_for_each_item(fitted: Fitted) -> None:
 
 
 def test_the_obvious_item_comes_first(fitted: Fitted) -> None:
-    found = fitted.recommender.recommend([["i02", "i03", "i04"]], k=1).table
+    items = ["i02", "i03", "i04"]
+    events = pl.DataFrame({"user": [0] * 3, "item": items, "time": [0, 60, 240]})
+    found = fitted.recommender.recommend(events if fitted.time_gaps else [items], k=1).table
     assert found.select("item", "source").equals(
         pl.DataFrame({"item": ["i05"], "source": ["model"]})
     )

@@ -45,7 +45,7 @@ def test_killed_and_resumed_is_the_same_run(fitted: Fitted, tmp_path: Path) -> N
     run = Path(shutil.copytree(fitted.killed, tmp_path / "run"))
     assert digest(run / CHECKPOINT) != digest(fitted.run / CHECKPOINT)
     recorder = Recorder()
-    again = Recommender(**settings(fitted.backbone, fitted.attention))
+    again = Recommender(**settings(fitted.backbone, fitted.attention, time_gaps=fitted.time_gaps))
     again.fit(cycle(), run, resume=True, callbacks=[recorder])
     assert len(recorder.rows) == 1
     assert 0 < recorder.steps < fitted.steps

@@ -43,6 +43,7 @@ OTHER: dict[str, Any] = {
     "gate": True,
     "positions": 4,
     "max_length": 3,
+    "time_gaps": True,
 }
 
 
@@ -74,7 +75,7 @@ def behaviour(backbone: str, **changes: Any) -> Behaviour:
     batches = list(epoch_batches(model, split, RunConfig(model=chosen), epoch=0))
     first = batches[0]
     torch.manual_seed(0)
-    hidden = model.train()(first.items, first.keep)
+    hidden = model.train()(*first.events)
     loss = full_softmax(hidden, model.item_vectors(), first.targets, model.item_bias())
     encoded = model.eval().encode(sequences(history(4), history(12)))
     return Behaviour(shapes, [batch.items for batch in batches], loss.detach(), encoded)

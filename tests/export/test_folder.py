@@ -70,7 +70,7 @@ def test_what_differs_from_torch_is_not_written(run: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("backbone", ["fdsa", "core"])
 def test_a_state_is_its_tensors(backbone: str) -> None:
-    state = model(backbone, "efficient").start(2)
+    state = model(backbone, "efficient").start_closed(2)
     tensors = tensors_of(state)
     assert "state.0.layers.1.peak" in tensors
     again = tensors_of(state_of(state, {name: part + 1 for name, part in tensors.items()}))
@@ -91,6 +91,6 @@ def test_histories_are_read_as_the_backbone_reads_them(longest: int | None) -> N
     made = model("bert4rec", "softmax", max_length=longest)
     rows = sequences(history(5), history(2), history(3))
     found = asking(newest(torch.from_numpy(rows.padded()), longest), made.mask_token or 0)
-    expected = made.read(rows)
+    expected = made.read(rows).items
     assert torch.equal(found[:, : expected.shape[1]], expected)
     assert not found[:, expected.shape[1] :].any()

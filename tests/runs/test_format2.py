@@ -24,7 +24,7 @@ CHOSEN: dict[str, dict[str, Any]] = {
 }
 
 SINCE: dict[str, dict[str, Any]] = {  # settings that were added later, off by default
-    "model": {"head_norm": False, "gate": False},
+    "model": {"head_norm": False, "gate": False, "time_gaps": False},
     "training": {
         "sparse_items": False,
         "seen_aware": False,
@@ -32,6 +32,7 @@ SINCE: dict[str, dict[str, Any]] = {  # settings that were added later, off by d
         "warmup": 0,
         "clip_norm": 0.0,
         "ema": 0.0,
+        "unknown_time": 0.15,
     },
 }
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -74,6 +77,8 @@ OTHER = {
     "gate": True,
     "positions": 8,
     "max_length": 3,
+    "time_gaps": True,
+    "unknown_time": 0.9,
     "epochs": 2,
     "patience": 1,
     "learning_rate": 0.001,
@@ -117,6 +122,12 @@ def outcome(store: SequenceStore, **changes: object) -> tuple[int, Weights] | st
     return found.trained.progress.epoch, weights(found)
 
 
+def with_real_times(store: SequenceStore) -> SequenceStore:
+    """The same events, minutes and hours apart."""
+    times = 1.6e9 + 60.0 * np.arange(len(store.items)) ** 2
+    return replace(store, times=times, summary=store.summary | {"times": "real"})
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_matters(
     name: str, small_store: SequenceStore, monkeypatch: pytest.MonkeyPatch
@@ -125,7 +136,9 @@ def test_every_setting_matters(
     monkeypatch.setattr(loop, "validate", lambda *_: {"ndcg@10": 0.5, "recall@10": 0.5})
     # a compiler that leaves a mark: the real one takes a minute
     monkeypatch.setattr(torch, "compile", lambda module, **_: lambda *given: 2 * module(*given))
-    usual, changed = outcome(small_store), outcome(small_store, **{name: OTHER[name]})
+    needs = {"time_gaps": True} if name == "unknown_time" else {}
+    store = with_real_times(small_store)
+    usual, changed = outcome(store, **needs), outcome(store, **needs | {name: OTHER[name]})
     assert not isinstance(usual, str)
     assert usual[0] == 3
     if isinstance(changed, str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -10,16 +11,26 @@ from torch import Tensor, nn
 
 from linrec import ops
 from linrec.backbones.config import ModelConfig
+from linrec.backbones.open_event import OpenEvent
+from linrec.data.dataset.gaps import read_events
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.sequences import Sequences
 from linrec.layers import MultiHeadAttention, Stack, StackShape
-from linrec.types import PAD, InputError
+from linrec.types import PAD, Events, InputError
 
 # the paper initialises all trainable parameters from a Gaussian; this is the usual deviation
 INITIAL_STD = 0.02
 
-UserState = tuple[Any, ...]
-"""The state of some users: one entry for each part of the model that has a state."""
+ClosedState = tuple[Any, ...]
+"""After all closed events: one entry for each part of the model that has a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserState:
+    """All that a model knows of some users."""
+
+    closed: ClosedState
+    newest: OpenEvent
 
 
 class Backbone(nn.Module, ABC):
@@ -39,12 +50,12 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def forward_with_state(
-        self, items: Tensor, keep: Tensor, state: UserState | None
-    ) -> tuple[Tensor, UserState | None]:
+        self, events: Events, state: ClosedState | None
+    ) -> tuple[Tensor, ClosedState | None]:
         """Encode whole histories, or the events that follow a `state`.
 
-        items, keep: [B, N], True on real events. Returns the hidden vectors [B, N, width], and the
-        state after the events if there was one before.
+        Returns the hidden vectors [B, N, width], and the state after the events if there was one
+        before.
         """
 
     @abstractmethod
@@ -69,21 +80,32 @@ class Backbone(nn.Module, ABC):
         """Share of the events that training masks, besides the last one."""
         return 0.0
 
-    def forward(self, items: Tensor, keep: Tensor) -> Tensor:
-        return self.forward_with_state(items, keep, None)[0]
+    def forward(
+        self,
+        items: Tensor,
+        keep: Tensor,
+        previous: Tensor | None = None,
+        following: Tensor | None = None,
+    ) -> Tensor:
+        """The fields of `Events`, [B, N] each -> hidden vectors [B, N, width]."""
+        return self.forward_with_state(Events(items, keep, previous, following), None)[0]
 
-    def read(self, histories: Sequences) -> Tensor:
+    def read(self, histories: Sequences) -> Events:
         """Whole histories as the encoder reads them: [rows, N], PAD at the end."""
-        return torch.from_numpy(histories.last(self.config.max_length).padded())
+        return read_events(self.newest(histories))
+
+    def newest(self, histories: Sequences) -> Sequences:
+        """The events that the model reads, with their times if it reads those."""
+        newest = histories.last(self.config.max_length)
+        return newest if self.config.time_gaps else newest.without_times()
 
     @torch.no_grad()
     def encode(self, histories: Sequences) -> Tensor:
         """The hidden vector of each user after the whole history: [rows, width]."""
-        items = self.read(histories).to(self.device)
-        keep = items != PAD
-        last = (keep.sum(1) - 1).clamp(min=0)
-        hidden: Tensor = self(items, keep)
-        return hidden[torch.arange(len(items), device=self.device), last]
+        events = self.read(histories).to(self.device)
+        last = (events.keep.sum(1) - 1).clamp(min=0)
+        hidden: Tensor = self(*events)
+        return hidden[torch.arange(len(last), device=self.device), last]
 
     @torch.no_grad()
     def attention_matrices(self, histories: Sequences) -> list[Tensor]:
@@ -109,23 +131,42 @@ class Backbone(nn.Module, ABC):
 
     def start(self, users: int) -> UserState:
         """The initial state of users without events."""
+        return UserState(self.start_closed(users), OpenEvent.none(users, self.device))
+
+    def start_closed(self, users: int) -> ClosedState:
+        """The same without an open event, as `forward_with_state` takes it."""
         self._check_state()
         return tuple(part.start(users) for part in self.memories())
 
     @torch.no_grad()
-    def advance(
-        self, items: Tensor, state: UserState, keep: Tensor | None = None
-    ) -> tuple[Tensor, UserState]:
-        """The next events of each user: [B, N], often N = 1; a long history makes no difference.
+    def advance(self, items: Tensor, state: UserState, times: Tensor | None = None) -> UserState:
+        """The state after the next events of each user, however long the history before them.
 
-        Returns the hidden vectors after each event, [B, N, width], and the state after the last.
+        items: [B, N], often N = 1, PAD at the end. times: [B, N], seconds, NaN where unknown.
         """
         self._check_events(items)
-        hidden, after = self.forward_with_state(
-            items, items != PAD if keep is None else keep, state
-        )
-        assert after is not None
-        return hidden, after
+        times = _unknown_times(items) if times is None else times
+        if times.shape != items.shape:
+            raise InputError(
+                f"times must be [users, events] = {list(items.shape)} as the items are, not "
+                f"{list(times.shape)}"
+            )
+        events, newest = state.newest.followed_by(items, times)
+        _, closed = self.forward_with_state(events, state.closed)
+        assert closed is not None
+        return UserState(closed, newest)
+
+    @torch.no_grad()
+    def request(self, state: UserState, at: Tensor | float | None = None) -> Tensor:
+        """The hidden vector of each user for a request at these times [B], which changes nothing.
+
+        at: seconds, one for all or one for each user; unknown if left out or NaN. Returns what
+        `encode` gives for the whole history with `until=at`: [B, width].
+        """
+        newest = state.newest
+        at = torch.nan if at is None else at
+        events = newest.at(torch.as_tensor(at, device=self.device).expand(newest.item.shape))
+        return self.forward_with_state(events, state.closed)[0][:, 0]
 
     def _check_state(self) -> None:
         reason = self.why_no_state()
@@ -176,8 +217,13 @@ def stack_of(config: ModelConfig, *, more_positions: int = 0) -> Stack:
             heads=config.heads, layers=config.layers, inner=config.inner, dropout=config.dropout,
             norm=config.norm, positions=config.positions + more_positions,
             head_norm=config.head_norm, gate=config.gate,
+            time_gaps=config.time_gaps,
         )
     )  # fmt: skip
+
+
+def _unknown_times(items: Tensor) -> Tensor:
+    return torch.full(items.shape, torch.nan, dtype=torch.float64, device=items.device)
 
 
 def gaussian_init(module: nn.Module) -> None:

@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
+from linrec.backbones.backbone import Backbone, ClosedState, gaussian_init, stack_of
 from linrec.backbones.config import BERT4RecConfig
+from linrec.data.dataset.gaps import gaps_with_request
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.sequences import Sequences
-from linrec.types import PAD
+from linrec.types import PAD, Events
 
 
 class BERT4Rec(Backbone):
@@ -31,10 +32,10 @@ class BERT4Rec(Backbone):
         self.apply(gaussian_init)
 
     def forward_with_state(
-        self, items: Tensor, keep: Tensor, state: UserState | None
-    ) -> tuple[Tensor, UserState | None]:
+        self, events: Events, state: ClosedState | None
+    ) -> tuple[Tensor, ClosedState | None]:
         del state  # `start` refuses to make one
-        hidden, _ = self.stack(self.item(items), keep)
+        hidden, _ = self.stack(self.item(events.items), events.keep, None, events.gaps)
         transformed: Tensor = self.transform_norm(F.gelu(self.transform(hidden)))
         return transformed, None
 
@@ -56,9 +57,10 @@ class BERT4Rec(Backbone):
     def item_bias(self) -> Tensor:
         return self.bias
 
-    def read(self, histories: Sequences) -> Tensor:
-        """The history, then a mask in the position of the next item."""
-        newest = histories.last(self.config.max_length)
+    def read(self, histories: Sequences) -> Events:
+        """The history, then a mask in the position of the next item, at the time of the request."""
+        newest = self.newest(histories)
         rows = np.pad(newest.padded(), ((0, 0), (0, 1)), constant_values=PAD)
         rows[np.arange(len(newest)), newest.lengths] = self.mask_token
-        return torch.from_numpy(rows)
+        items = torch.from_numpy(rows)
+        return Events(items, items != PAD, *(gaps_with_request(newest) or (None, None)))

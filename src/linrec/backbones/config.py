@@ -56,6 +56,10 @@ class ModelConfig:
     max_length: int | None = setting(
         None, "Newest events of a history to read; all of them if 0 or left out.", min=1
     )
+    time_gaps: bool = setting(
+        False,
+        "Read the time between events, and from the newest one to the request; needs real times.",
+    )
 
     def __post_init__(self) -> None:
         if self.max_length == 0:  # a flag or a TOML file cannot contain None

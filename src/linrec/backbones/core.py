@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
+from linrec.backbones.backbone import Backbone, ClosedState, gaussian_init, stack_of
 from linrec.backbones.config import COREConfig
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.layers import Dropout, WeightedMean
-from linrec.types import PAD
+from linrec.types import PAD, Events
 
 
 class CORE(Backbone):
@@ -29,11 +29,11 @@ class CORE(Backbone):
         self.apply(gaussian_init)
 
     def forward_with_state(
-        self, items: Tensor, keep: Tensor, state: UserState | None
-    ) -> tuple[Tensor, UserState | None]:
-        events = self.item_dropout(self.item(items))
-        hidden, after = self.stack(events, keep, state and state[0])
-        mean, after_mean = self.mean(events, hidden, keep, state and state[1])
+        self, events: Events, state: ClosedState | None
+    ) -> tuple[Tensor, ClosedState | None]:
+        vectors = self.item_dropout(self.item(events.items))
+        hidden, after = self.stack(vectors, events.keep, state and state[0], events.gaps)
+        mean, after_mean = self.mean(vectors, hidden, events.keep, state and state[1])
         hidden = F.normalize(mean, dim=-1) / self.config.temperature
         return hidden, state and (after, after_mean)
 

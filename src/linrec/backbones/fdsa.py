@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
+from linrec.backbones.backbone import Backbone, ClosedState, gaussian_init, stack_of
 from linrec.backbones.config import FDSAConfig
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.layers import FeatureEmbedding, FieldAttention
-from linrec.types import PAD
+from linrec.types import PAD, Events
 
 
 class FDSA(Backbone):
@@ -30,11 +30,12 @@ class FDSA(Backbone):
         nn.init.normal_(self.fuse_stacks.weight, std=self.fuse_stacks.in_features**-0.5)
 
     def forward_with_state(
-        self, items: Tensor, keep: Tensor, state: UserState | None
-    ) -> tuple[Tensor, UserState | None]:
+        self, events: Events, state: ClosedState | None
+    ) -> tuple[Tensor, ClosedState | None]:
+        items, keep, gaps = events.items, events.keep, events.gaps
         features = self.fuse_fields(self.features(items))
-        by_item, after = self.item_stack(self.item(items), keep, state and state[0])
-        by_feature, after_features = self.feature_stack(features, keep, state and state[1])
+        by_item, after = self.item_stack(self.item(items), keep, state and state[0], gaps)
+        by_feature, after_features = self.feature_stack(features, keep, state and state[1], gaps)
         hidden: Tensor = self.fuse_stacks(torch.cat([by_item, by_feature], -1))
         return hidden, state and (after, after_features)
 

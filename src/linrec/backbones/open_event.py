@@ -7,21 +7,11 @@ the next one closes it; until then a request closes a copy of it at the request'
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from linrec.types import PAD
-
-
-class Events(NamedTuple):
-    """Events with all that a backbone reads of them: [B, N] each."""
-
-    items: Tensor  # int64, PAD where there is none
-    keep: Tensor  # bool, True on real events
-    previous: Tensor  # float64, seconds since the event before; NaN is unknown
-    following: Tensor  # float64, seconds to the next event, or to the request after the newest
+from linrec.types import PAD, Events
 
 
 @dataclass(frozen=True, slots=True)

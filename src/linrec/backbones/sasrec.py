@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from linrec.backbones.backbone import Backbone, UserState, gaussian_init, stack_of
+from linrec.backbones.backbone import Backbone, ClosedState, gaussian_init, stack_of
 from linrec.backbones.config import ModelConfig
 from linrec.data.dataset.item_features import ItemFeatures
-from linrec.types import PAD
+from linrec.types import PAD, Events
 
 
 class SASRec(Backbone):
@@ -20,13 +20,14 @@ class SASRec(Backbone):
         self.apply(gaussian_init)
 
     def forward_with_state(
-        self, items: Tensor, keep: Tensor, state: UserState | None
-    ) -> tuple[Tensor, UserState | None]:
-        hidden, after = self.stack(self.events(items), keep, state and state[0])
+        self, events: Events, state: ClosedState | None
+    ) -> tuple[Tensor, ClosedState | None]:
+        vectors = self.vectors(events.items)
+        hidden, after = self.stack(vectors, events.keep, state and state[0], events.gaps)
         return hidden, state and (after,)
 
-    def events(self, items: Tensor) -> Tensor:
-        """The vectors of the events before positions are added: [B, N, width]."""
+    def vectors(self, items: Tensor) -> Tensor:
+        """The vectors of the events before positions and gaps are added: [B, N, width]."""
         vectors: Tensor = self.item(items)
         return vectors
 

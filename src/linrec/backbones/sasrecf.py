@@ -28,7 +28,7 @@ class SASRecF(SASRec):
         with torch.no_grad():
             self.fuse.weight[:, : config.width] = torch.eye(config.width)
 
-    def events(self, items: Tensor) -> Tensor:
+    def vectors(self, items: Tensor) -> Tensor:
         features = self.features(items).flatten(-2)
         fused: Tensor = self.fuse(torch.cat([self.item(items), features], -1))
         return fused

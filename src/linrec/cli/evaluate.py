@@ -27,6 +27,10 @@ def evaluate(
     ] = None,
     keep_seen: Annotated[bool, typer.Option("--keep-seen", help="Rank seen items, too.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the sampled candidates.")] = 0,
+    request_time: Annotated[
+        str,
+        typer.Option(help="known (a model that reads times is given the target's) or unknown."),
+    ] = "known",
     data: Annotated[
         Path | None,
         typer.Option(help="The dataset, if it has moved."),
@@ -44,13 +48,20 @@ def evaluate(
       linrec evaluate runs/shop
       linrec evaluate runs/shop --protocol pop100 --split valid -k 10
       linrec evaluate runs/shop --keep-seen --json
+      linrec evaluate runs/shop --request-time unknown
     """
     from rich.console import Console
 
     from linrec.recommender import load
     from linrec.runs.run import Run
 
-    options = {"protocol": protocol, "split": split, "seed": seed, "hide_seen": not keep_seen}
+    options: dict[str, Any] = {
+        "protocol": protocol,
+        "split": split,
+        "seed": seed,
+        "hide_seen": not keep_seen,
+        "request_time": request_time,
+    }
     if k:
         options["ks"] = tuple(k)
     console = Console(quiet=json)
@@ -64,10 +75,12 @@ def evaluate_and_save(
 ) -> Evaluation:
     """Evaluate, save figures and ranks in the run, and print the table."""
     from linrec.cli.progress import counting
-    from linrec.evaluation import evaluation_table
+    from linrec.evaluation import evaluation_table, gap_table
 
     with counting("ranking users", console) as progress:
         evaluation, ranks = recommender.evaluate_users(progress=progress, **options)
     run.save_evaluation(evaluation, ranks)
     console.print(evaluation_table(evaluation, run.folder.resolve().name))
+    if evaluation.by_gap:
+        console.print(gap_table(evaluation))
     return evaluation

@@ -28,6 +28,13 @@ def recommend(
     keep_seen: Annotated[
         bool, typer.Option("--keep-seen", help="Also recommend seen items.")
     ] = False,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            help="Time of the request: an ISO date, a number, or unknown; the time of the newest "
+            "event in the log if left out."
+        ),
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="The dataset, if it has moved or grown.")
     ] = None,
@@ -44,6 +51,7 @@ def recommend(
       linrec recommend runs/shop --history sku-1,sku-7,sku-3
       linrec recommend runs/shop --users-file vips.txt --out vips.csv
       linrec recommend runs/shop --all --out recs.parquet
+      linrec recommend runs/shop --user 42 --at 2024-05-31
     """
     from rich.console import Console
 
@@ -57,7 +65,7 @@ def recommend(
     recommender = load(run)
     with counting("recommending", errors) as progress:
         result = recommender.recommend(
-            who, k, data=data, hide_seen=not keep_seen, progress=progress
+            who, k, data=data, at=_moment(at), hide_seen=not keep_seen, progress=progress
         )
     for note in result.notes:
         errors.print(note, soft_wrap=True, highlight=False, markup=False)
@@ -80,6 +88,13 @@ def _who(user: str | None, history: str | None, users_file: Path | None, everyon
     if users_file is not None:
         return _read_users(users_file)
     return None
+
+
+def _moment(at: str | None) -> str | float | None:
+    try:
+        return None if at is None else float(at)
+    except ValueError:
+        return at
 
 
 def _read_users(path: Path) -> list[str]:

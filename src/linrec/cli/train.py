@@ -40,7 +40,7 @@ def train(
     """
     from rich.console import Console
 
-    from linrec.evaluation import evaluation_table
+    from linrec.evaluation import evaluation_table, gap_table
     from linrec.recommender import Recommender
     from linrec.training.callbacks import ConsoleProgress
 
@@ -59,3 +59,5 @@ def train(
         f"{progress.epoch}; the run is in {out}"
     )
     console.print(evaluation_table(evaluation, out.resolve().name))
+    if evaluation.by_gap:
+        console.print(gap_table(evaluation))

@@ -1,6 +1,7 @@
 """From scores to figures: one rank per user, then metrics, baselines, intervals, paired tests."""
 
 from linrec.evaluation.baselines import BASELINES, transition_counts
+from linrec.evaluation.by_gap import GapFigures
 from linrec.evaluation.comparison import Comparison, UserRanks, compare, comparison_to_dict
 from linrec.evaluation.metrics import (
     METRICS,
@@ -19,7 +20,7 @@ from linrec.evaluation.ranks import ProgressCallback, Ranking, RankOptions, Scor
 from linrec.evaluation.report import Evaluation, EvaluationOptions, evaluate
 from linrec.evaluation.resampling import Interval, bootstrap
 from linrec.evaluation.significance import PairedTest, paired
-from linrec.evaluation.tables import comparison_table, evaluation_table, metric_label
+from linrec.evaluation.tables import comparison_table, evaluation_table, gap_table, metric_label
 
 __all__ = [
     "BASELINES",
@@ -28,6 +29,7 @@ __all__ = [
     "Comparison",
     "Evaluation",
     "EvaluationOptions",
+    "GapFigures",
     "Interval",
     "PairedTest",
     "ProgressCallback",
@@ -44,6 +46,7 @@ __all__ = [
     "draw_negatives",
     "evaluate",
     "evaluation_table",
+    "gap_table",
     "intervals",
     "load_or_draw",
     "mean_popularity",

@@ -51,6 +51,8 @@ def _check_comparable(a: Evaluation, b: Evaluation) -> None:
     }
     if a.protocol != "full":  # a full ranking draws nothing
         conditions["seed of the negatives"] = (a.seed, b.seed)
+    if a.request_time is not None and b.request_time is not None:
+        conditions["request time"] = (a.request_time, b.request_time)
     for condition, (of_a, of_b) in conditions.items():
         if of_a != of_b:
             raise InputError(

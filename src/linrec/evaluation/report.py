@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -13,6 +13,7 @@ from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import Holdout, Part, Split
 from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.baselines import BASELINES
+from linrec.evaluation.by_gap import GapFigures, figures_by_gap
 from linrec.evaluation.metrics import intervals, list_figures, means
 from linrec.evaluation.negatives import Protocol, check_protocol
 from linrec.evaluation.ranks import ProgressCallback, Ranking, RankOptions, Scorer, rank_targets
@@ -24,6 +25,7 @@ LEARNED_NOTHING = (
     "the loss of this model left them out (seen_aware): it learned nothing about their scores"
 )
 """What to know where seen items are shown."""
+RequestTime = Literal["known", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +40,19 @@ class EvaluationOptions:
     baselines: bool = True
     seen_aware: bool = False  # whether the loss of the scorer left seen items out
     reads: int | None = None  # newest events of a history that the scorer reads; None: all
+    reads_time: bool = False  # whether the scorer reads times; if not, request_time has no effect
+    request_time: RequestTime = "known"  # whether it is given the time of the target
     progress: ProgressCallback | None = None
 
     def __post_init__(self) -> None:
         check_protocol(self.protocol)
         if self.split not in ("valid", "test"):
             raise InputError(f"unknown split {self.split!r}; choose valid or test")
+        if self.request_time not in get_args(RequestTime):
+            raise InputError(
+                f"unknown request_time {self.request_time!r}; choose "
+                f"{' or '.join(get_args(RequestTime))}"
+            )
         if not self.ks or min(self.ks) < 1:
             raise InputError(f"the cuts k must be positive integers, not {list(self.ks)}")
         if self.seed < 0:
@@ -71,6 +80,8 @@ class Evaluation:
     baselines: Annotated[  # baseline -> metric -> mean; early versions wrote "floors"
         dict[str, dict[str, float]], Field(validation_alias=AliasChoices("baselines", "floors"))
     ] = field(default_factory=dict)
+    request_time: RequestTime | None = None  # None: the model reads no times
+    by_gap: dict[str, GapFigures] = field(default_factory=dict)  # from the last event to the target
 
     def __getitem__(self, metric: str) -> float:
         """The mean of a metric: `evaluation["ndcg@10"]`."""
@@ -129,7 +140,8 @@ def evaluate(
     options = options or EvaluationOptions()
     holdout = split.part(options.split)
     popularity = split.train.item_counts(store.n_items)
-    ranking = rank_targets(scorer, store, holdout, options.protocol, _rank_options(options))
+    given = holdout if options.request_time == "known" else holdout.at_unknown_times()
+    ranking = rank_targets(scorer, store, given, options.protocol, _rank_options(options))
     listed = list_figures(ranking.recommended, popularity)
     evaluation = Evaluation(
         protocol=options.protocol,
@@ -145,6 +157,8 @@ def evaluate(
         metrics=intervals(ranking.ranks, options.ks, options.seed)
         | {name: Interval(value) for name, value in listed.items()},
         baselines=_baselines(store, split, options, popularity) if options.baselines else {},
+        request_time=options.request_time if options.reads_time else None,
+        by_gap=figures_by_gap(holdout, ranking.ranks, options.ks),
     )
     return evaluation, user_ranks(store, holdout, ranking)
 

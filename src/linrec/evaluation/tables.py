@@ -79,7 +79,29 @@ def protocol_title(evaluation: Evaluation) -> str:
         ranking += ", seen items hidden" if evaluation.hide_seen else ", seen items kept"
     else:
         ranking += f" (seed {evaluation.seed})"
+    if evaluation.request_time is not None:
+        ranking += f", request time {evaluation.request_time}"
     return f"{evaluation.split} split, {evaluation.n_users:,} users, {ranking}"
+
+
+def gap_table(evaluation: Evaluation) -> Table:
+    """The figures by the time between a target and the event before it."""
+    metrics = gap_metrics(evaluation)
+    table = Table(title="by the time since the event before the target")
+    table.add_column("time")
+    table.add_column("users", justify="right")
+    for metric in metrics:
+        table.add_column(metric_label(metric), justify="right")
+    for gap, figures in evaluation.by_gap.items():
+        cells = [figure(metric, figures.metrics[metric]) for metric in metrics]
+        table.add_row(gap, f"{figures.n_users:,}", *cells)
+    return table
+
+
+def gap_metrics(evaluation: Evaluation) -> list[str]:
+    """What the table shows of each gap: NDCG and Recall at 10, or at the longest list."""
+    cut = 10 if 10 in evaluation.ks else max(evaluation.ks)
+    return [f"ndcg@{cut}", f"recall@{cut}"]
 
 
 def _higher_is_better(metric: str) -> bool:

@@ -52,7 +52,7 @@ def check_step(path: Path, model: Backbone) -> float:
     """The same, event by event from an empty state on; what encodes at once is the measure."""
     session, random = open_session(path), np.random.default_rng(1)
     items = np.stack([_items(random, model, STEPS) for _ in range(USERS)])
-    state = {name: part.numpy() for name, part in tensors_of(model.start(USERS)).items()}
+    state = {name: part.numpy() for name, part in tensors_of(model.start_closed(USERS)).items()}
     worst = 0.0
     for now in range(STEPS):
         item = items[:, now].astype(np.int64)

@@ -41,6 +41,11 @@ def export_onnx(
             f"{argument('top_k', top_k)} must be from 1 to {len(catalogue)}, the number of items"
         )
     model = opened.load_model()
+    if model.config.time_gaps:
+        raise InputError(
+            f"the model of {run} reads times, which the graphs of an export have no inputs for; "
+            f"train one with {argument('time_gaps', 'false')}"
+        )
     graph = bake_features(deepcopy(model))
     with write_folder(out, overwrite, marker=DESCRIPTION) as draft:
         trace_scorer(
@@ -79,7 +84,7 @@ def _description(folder: Path, model: Backbone, exported: Exported) -> dict[str,
         },
     }  # fmt: skip
     if exported.why_no_step is None:
-        state = tensors_of(model.start(1))
+        state = tensors_of(model.start_closed(1))
         content["start"] = {name: part.flatten()[0].item() for name, part in state.items()}
     else:
         content["why_no_step"] = exported.why_no_step

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 
 from linrec.backbones import Backbone
-from linrec.backbones.backbone import UserState
+from linrec.backbones.backbone import ClosedState
 from linrec.backbones.state import State, state_of, tensors_of
 from linrec.layers import FeatureEmbedding
 from linrec.scoring import HIDDEN, item_scores
-from linrec.types import PAD
+from linrec.types import PAD, Events
 
 CHUNK = 64
 """Events that a graph reads at once; between chunks it carries the state."""
@@ -64,13 +64,14 @@ class HistoryScorer(nn.Module):
         places = torch.arange(chunks * CHUNK, device=items.device)
         padded = torch.where(places < length, items[:, places.clamp(max=length - 1)], PAD)
         cut = padded.reshape(batch, chunks, CHUNK).transpose(0, 1)
-        start = self.model.start(batch)
+        start = self.model.start_closed(batch)
         width = self.model.item_vectors().shape[1]
 
         def read(carried: list[Tensor], chunk: Tensor) -> tuple[list[Tensor], Tensor]:
             *remembered, known = carried
             keep = chunk != PAD
-            hidden, after = self.model.forward_with_state(chunk, keep, _state(start, remembered))
+            events, before = Events(chunk, keep), _state(start, remembered)
+            hidden, after = self.model.forward_with_state(events, before)
             known = torch.where(keep.any(1, keepdim=True), _last(hidden, keep), known)
             # a scan must also give something at each step; this is the least
             carried = [part.contiguous() for part in (*tensors_of(after).values(), known)]
@@ -93,8 +94,8 @@ class Step(nn.Module):
 
     def forward(self, item: Tensor, state: list[Tensor]) -> tuple[Tensor, ...]:
         items = item[:, None]
-        before = _state(self.model.start(item.shape[0]), state)
-        hidden, after = self.model.forward_with_state(items, items != PAD, before)
+        before = _state(self.model.start_closed(item.shape[0]), state)
+        hidden, after = self.model.forward_with_state(Events(items, items != PAD), before)
         return (_scores(self.model, hidden[:, 0]), *tensors_of(after).values())
 
 
@@ -138,8 +139,8 @@ def asking(items: Tensor, mask_token: int) -> Tensor:
     return longer.scatter(1, ends, mask_token)
 
 
-def _state(like: State, tensors: list[Tensor]) -> UserState:
-    found: UserState = state_of(like, dict(zip(tensors_of(like), tensors, strict=True)))
+def _state(like: State, tensors: list[Tensor]) -> ClosedState:
+    found: ClosedState = state_of(like, dict(zip(tensors_of(like), tensors, strict=True)))
     return found
 
 

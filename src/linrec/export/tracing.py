@@ -42,7 +42,7 @@ def trace_scorer(scorer: HistoryScorer, path: Path) -> None:
 
 
 def trace_step(step: Step, path: Path) -> None:
-    state = tensors_of(step.model.start(2))
+    state = tensors_of(step.model.start_closed(2))
     shapes = {"item": {0: "batch"}, "state": [{0: "batch"} for _ in state]}
     inputs = (torch.ones(2, dtype=torch.int64), list(state.values()))
     named = ["item", *state], ["scores", *(f"next.{name}" for name in state)]

@@ -12,7 +12,10 @@ from torch import Tensor, nn
 from linrec.layers.attention import MultiHeadAttention
 from linrec.layers.block import Block, FeedForward, Norm
 from linrec.layers.dropout import Dropout
+from linrec.layers.time import GapEmbedding
 from linrec.ops import State
+
+Gaps = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,7 @@ class StackShape:
     positions: int
     head_norm: bool = False
     gate: bool = False
+    time_gaps: bool = False  # whether events know the time to their neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class StackState:
 
 
 class Stack(nn.Module):
-    """Event vectors plus positions, normalised, with dropout, then blocks.
+    """Event vectors plus positions and gaps, normalised, with dropout, then blocks.
 
     Positions count from the oldest event and are clamped at the last learned one, so that a
     history of any length has an encoding.
@@ -48,6 +52,7 @@ class Stack(nn.Module):
     def __init__(self, shape: StackShape) -> None:
         super().__init__()
         self.position = nn.Embedding(shape.positions, shape.width)
+        self.gaps = GapEmbedding(shape.width) if shape.time_gaps else None
         self.norm = nn.LayerNorm(shape.width)
         self.dropout = Dropout(shape.dropout)
         self.blocks = nn.ModuleList(_block(shape) for _ in range(shape.layers))
@@ -55,14 +60,22 @@ class Stack(nn.Module):
         self.final_norm = nn.LayerNorm(shape.width) if shape.norm == "pre" else nn.Identity()
 
     def forward(
-        self, events: Tensor, keep: Tensor, state: StackState | None = None
+        self,
+        events: Tensor,
+        keep: Tensor,
+        state: StackState | None = None,
+        gaps: Gaps | None = None,
     ) -> tuple[Tensor, StackState | None]:
         """events: [B, N, width], keep: [B, N] -> hidden [B, N, width].
 
+        gaps: seconds before and after each event, [B, N] both; None if they are unknown.
         With a state the events follow it, and the state after them is returned; without one they
         are the whole history, and None is returned.
         """
-        x = self.dropout(self.norm(events + self.position(self._positions(keep, state))))
+        x = events + self.position(self._positions(keep, state))
+        if self.gaps is not None:
+            x = x + self.gaps(*(gaps or _unknown(keep)))
+        x = self.dropout(self.norm(x))
         if state is None:
             for block in self._blocks:
                 x = block(x, keep)
@@ -89,6 +102,11 @@ class Stack(nn.Module):
         else:
             positions = state.seen[:, None] + (keep.cumsum(1) - 1).clamp(min=0)
         return positions.clamp(max=self.position.num_embeddings - 1)
+
+
+def _unknown(keep: Tensor) -> Gaps:
+    gaps = torch.full(keep.shape, torch.nan, dtype=torch.float64, device=keep.device)
+    return gaps, gaps
 
 
 def _block(shape: StackShape) -> Block:

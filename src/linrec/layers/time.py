@@ -27,30 +27,9 @@ def gap_buckets(seconds: Tensor) -> Tensor:
     NaN is unknown. So is a negative gap: a clock that went backwards says nothing, while a gap of 0
     says much (both events were sent at once). A part of a second counts as a second.
     """
-    seconds = seconds.double()
+    seconds = seconds.double().contiguous()
     buckets = torch.bucketize(seconds, _BOUNDS.to(seconds.device), right=True)
     return torch.where(seconds >= 0, buckets, UNKNOWN)
-
-
-def gaps_of(
-    times: Tensor, keep: Tensor, request: Tensor, before: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Seconds from the previous event to each one, and from each one to the next: [B, N] both.
-
-    times, keep: [B, N], padding at the end. request: [B], where the gap after the newest event
-    ends. before: [B], the time of the event before these; none if left out. NaN is unknown.
-    """
-    times, request = times.double(), request.double()
-    start = torch.full_like(request, torch.nan) if before is None else before.double()
-    previous = times - torch.cat([start[:, None], times[:, :-1]], 1)
-    following = torch.cat([times[:, 1:], request[:, None]], 1)
-    newest = (keep.sum(1, keepdim=True) - 1).clamp(min=0)
-    return previous, following.scatter(1, newest, request[:, None]) - times
-
-
-def forget_some(gaps: Tensor, share: float) -> Tensor:
-    """The same with a share of the gaps unknown, so that a model learns to do without them."""
-    return gaps.masked_fill(torch.rand(gaps.shape, device=gaps.device) < share, torch.nan)
 
 
 class GapEmbedding(nn.Module):

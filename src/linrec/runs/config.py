@@ -47,6 +47,12 @@ class TrainingConfig:
     )
     window: int = setting(2048, "Events per training window; longer histories are cut.", min=1)
     batch_tokens: int = setting(4096, "Events per batch, padding included.", min=1)
+    unknown_time: float = setting(
+        0.15,
+        "Share of the targets whose time a model with time_gaps is not given in training.",
+        min=0,
+        max=1,
+    )
     seed: int = setting(0, "Random seed; the same seed gives the same model.", min=0, below=2**63)
     sparse_items: bool = setting(
         False,

@@ -15,15 +15,27 @@ COLUMNS = ("user", "target", "history_length", "rank")
 _KEY = b"linrec.evaluation"
 
 
-def evaluation_name(split: str, protocol: str, seed: int = 0, *, hide_seen: bool = True) -> str:
+def evaluation_name(
+    split: str,
+    protocol: str,
+    seed: int = 0,
+    *,
+    hide_seen: bool = True,
+    request_time: str | None = None,
+) -> str:
     """The name of an evaluation's files; each protocol has its own, so none replaces another."""
     suffix = "-seen" if protocol == "full" and not hide_seen else ""
+    suffix += "-unknown-time" if request_time == "unknown" else ""
     return f"{split}-{protocol}{suffix}" + (f"-seed{seed}" if seed else "")
 
 
 def name_of(evaluation: Evaluation) -> str:
     return evaluation_name(
-        evaluation.split, evaluation.protocol, evaluation.seed, hide_seen=evaluation.hide_seen
+        evaluation.split,
+        evaluation.protocol,
+        evaluation.seed,
+        hide_seen=evaluation.hide_seen,
+        request_time=evaluation.request_time,
     )
 
 

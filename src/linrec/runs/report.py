@@ -12,7 +12,7 @@ from linrec.backbones import ModelConfig
 from linrec.data.dataset.statistics import statistics
 from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation import Evaluation, metric_label
-from linrec.evaluation.tables import best_of, figure, interval, protocol_title
+from linrec.evaluation.tables import best_of, figure, gap_metrics, interval, protocol_title
 from linrec.losses import LossConfig
 from linrec.runs.checkpoint import Progress
 from linrec.runs.config import RunConfig, TrainingConfig
@@ -38,6 +38,8 @@ def report_page(
         protocol=protocol_title(evaluation),
         baselines=list(evaluation.baselines),
         metrics=_metrics(evaluation),
+        gap_labels=[metric_label(metric) for metric in gap_metrics(evaluation)],
+        gaps=_gaps(evaluation),
         notes=evaluation.notes,
         curve=b64encode(curve).decode(),
         recommendations=recommendations,
@@ -59,6 +61,15 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(value)
     return "all" if value is None else str(value)  # of the history, or of the features
+
+
+def _gaps(evaluation: Evaluation) -> list[tuple[str, ...]]:
+    """Each gap with its users and figures."""
+    metrics = gap_metrics(evaluation)
+    return [
+        (gap, f"{part.n_users:,}", *(figure(metric, part.metrics[metric]) for metric in metrics))
+        for gap, part in evaluation.by_gap.items()
+    ]
 
 
 def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:

@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrec.data.dataset.gaps import read_events
 from linrec.data.dataset.sequences import Sequences
 from linrec.files.guard import reading
 from linrec.runs.run import Run
 from linrec.serving.ann import AnnIndex
 from linrec.serving.snapshot import FINGERPRINT, Indices, Origin, Snapshot, StateCodec, pack, unpack
 from linrec.serving.stores import Head
-from linrec.types import PAD
+from linrec.types import PAD, InputError, argument
 
 SNAPSHOT_FORMAT = b"2"
 # events advanced at once: bounds the memory of a long history, and the padding of a short one
@@ -34,6 +35,11 @@ class ServedModel:
         opened = Run.open(self.run)
         self.description, catalogue = opened.description, opened.catalogue
         self._model = opened.load_model().requires_grad_(False)
+        if self._model.config.time_gaps:
+            raise InputError(
+                f"the model of {self.run} reads times, which the server does not pass on; serve "
+                f"one trained with {argument('time_gaps', 'false')}"
+            )
         table = catalogue.table
         self.ids: list[str] = [str(item) for item in table["item"]]
         self.titles: list[str | None] = (
@@ -51,7 +57,7 @@ class ServedModel:
         self._codec = None if self.why_no_state else self._make_codec()
 
     def _make_codec(self) -> StateCodec:
-        return StateCodec(self._model.start(1), self._model.config.width)
+        return StateCodec(self._model.start_closed(1), self._model.config.width)
 
     @property
     def streams(self) -> bool:
@@ -140,14 +146,16 @@ class ServedModel:
     @cached_property
     def _fresh(self) -> bytes:
         """The state of a user without a past."""
-        return self.codec.write(torch.zeros(1, self._model.config.width), self._model.start(1))[0]
+        nothing = torch.zeros(1, self._model.config.width)
+        return self.codec.write(nothing, self._model.start_closed(1))[0]
 
     def _advance(
         self, states: list[bytes], rows_left: list[int], pieces: list[Indices]
     ) -> list[bytes]:
         _, state = self.codec.read([states[row] for row in rows_left])
         sequences = Sequences.of([piece.astype(np.int32) for piece in pieces])
-        hidden, after = self._model.advance(torch.from_numpy(sequences.padded()), state)
+        hidden, after = self._model.forward_with_state(read_events(sequences), state)
+        assert after is not None
         last = torch.from_numpy(sequences.lengths - 1)
         return self.codec.write(hidden[torch.arange(len(rows_left)), last], after)
 

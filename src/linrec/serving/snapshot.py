@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from linrec.backbones.backbone import UserState
+from linrec.backbones.backbone import ClosedState
 from linrec.backbones.state import state_of, tensors_of
 
 FINGERPRINT, DIGEST = 16, 8
@@ -82,7 +82,7 @@ def _unpack_seen(content: bytes) -> Indices:
 class StateCodec:
     """Rows of bytes from and to a batch of encodings and states of one model."""
 
-    def __init__(self, start: UserState, width: int) -> None:
+    def __init__(self, start: ClosedState, width: int) -> None:
         """start: the model's state of one user without a past."""
         self._template = start
         self._names = list(tensors_of(start))
@@ -91,13 +91,13 @@ class StateCodec:
         self._sizes = [leaf.element_size() * leaf[0].numel() for leaf in leaves]
         self.bytes = sum(self._sizes)
 
-    def write(self, hidden: Tensor, state: UserState) -> list[bytes]:
+    def write(self, hidden: Tensor, state: ClosedState) -> list[bytes]:
         """hidden: [B, width]."""
         leaves = [hidden.float(), *tensors_of(state).values()]
         rows = torch.cat([_bytes_of(leaf) for leaf in leaves], 1).numpy()
         return [row.tobytes() for row in rows]
 
-    def read(self, rows: list[bytes]) -> tuple[Tensor, UserState]:
+    def read(self, rows: list[bytes]) -> tuple[Tensor, ClosedState]:
         flat = torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8).view(len(rows), -1)
         parts = flat.split_with_sizes(self._sizes, 1)
         leaves = [

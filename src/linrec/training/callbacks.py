@@ -127,9 +127,9 @@ class ConsoleProgress(Callback):
         self.console.print(
             f"epoch {row['epoch']:>3}  loss {row['loss']:.4f}  NDCG@10 {row['ndcg@10']:.4f}  "
             f"Recall@10 {row['recall@10']:.4f}  {row['seconds']:.0f} + {row['valid_seconds']:.0f} s"
-            + f"  lr {row['learning_rate']:.2g}"
-            + ("  best" if best else ""),
+            f"  lr {row['learning_rate']:.2g}" + ("  best" if best else ""),
             highlight=False,
+            soft_wrap=True,
         )
 
     def on_train_end(self) -> None:

@@ -211,15 +211,16 @@ class Trainer:
 
 def epoch_batches(model: Backbone, split: Split, config: RunConfig, epoch: int) -> TrainingBatches:
     rng = np.random.default_rng([config.training.seed, epoch])
-    tokens = config.training.batch_tokens
+    tokens, unknown = config.training.batch_tokens, config.training.unknown_time
+    train = split.train if model.config.time_gaps else split.train.without_times()
     if model.mask_token is None:
         make = all_position_batches if model.config.causal else last_position_batches
-        return make(split.train, window=config.window, tokens=tokens, rng=rng)
+        return make(train, window=config.window, tokens=tokens, rng=rng, unknown_time=unknown)
     if model.config.objective == "cloze":
-        rows = windows(split.train, config.window, rng, cut_all=True)
+        rows = windows(train, config.window, rng, cut_all=True)
     else:
-        rows = prefixes(split.train, config.window)
-    masking = Masking(model.mask_token, model.mask_ratio)
+        rows = prefixes(train, config.window)
+    masking = Masking(model.mask_token, model.mask_ratio, unknown)
     return cloze_batches(rows, masking, tokens=tokens, rng=rng)
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from linrec.backbones.config import FeatureConfig
+from linrec.backbones.config import FeatureConfig, ModelConfig
 from linrec.data.dataset.item_features import ITEM, Field, ItemFeatures, choose_fields
 from linrec.data.dataset.store import SequenceStore
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription
 from linrec.runs.run import Run
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,19 @@ class Plan:
     features: ItemFeatures  # the item features that the model reads
 
     @classmethod
-    def of(cls, config: RunConfig, store: SequenceStore, warn: Callable[[str], None]) -> Plan:
-        """The features to read, if left open, follow from the data."""
-        model = config.model
+    def of(
+        cls,
+        config: RunConfig,
+        store: SequenceStore,
+        warn: Callable[[str], None],
+        requested: Collection[str] = (),
+    ) -> Plan:
+        """The features to read, if left open, follow from the data.
+
+        requested: the settings that were given by name. One of them that the data cannot fulfil is
+        an error; one that only a recipe has is left out with a warning.
+        """
+        model = _with_possible_times(config.model, store, warn, "time_gaps" in requested)
         fields: tuple[Field, ...] = ()
         if isinstance(model, FeatureConfig):
             names = None if model.features is None else tuple(model.features)
@@ -59,6 +69,22 @@ class Plan:
             raise InputError(f"{folder} holds the dataset {data}; choose another path")
         catalogue = Catalogue.of(self.store)
         return Run.create(folder, self.description, catalogue, overwrite=overwrite)
+
+
+def _with_possible_times(
+    model: ModelConfig, store: SequenceStore, warn: Callable[[str], None], requested: bool
+) -> ModelConfig:
+    """Without time_gaps where the times are only an order."""
+    if not model.time_gaps or store.times_kind.kind == "real":
+        return model
+    trouble = f"the times of {named(store)} are only an order ({store.times_kind.reason})"
+    if requested:
+        raise InputError(
+            f"{trouble}, so {argument('time_gaps')} has nothing to read; leave it out, or prepare "
+            f"the data with real times ({argument('times', 'real')} if they are)"
+        )
+    warn(f"{trouble}, so the model reads no times")
+    return replace(model, time_gaps=False)
 
 
 def named(store: SequenceStore) -> str:

@@ -53,7 +53,7 @@ class Step:
         """
         torch.manual_seed(seed)
         batch = self.fabric.to_device(batch)
-        loss = self.compute_loss(self.encode(batch.items, batch.keep), batch)
+        loss = self.compute_loss(self.encode(*batch.events), batch)
         value = loss.item()
         if np.isfinite(value):  # else the weights stay as they were
             self._update(loss, share * self.learning_rate)
@@ -114,9 +114,9 @@ def compiled(module: Callable[..., Tensor]) -> Callable[..., Tensor]:
     # dynamic: rows and lengths of a batch change from step to step
     fast = torch.compile(module, dynamic=True)
 
-    def encode(items: Tensor, keep: Tensor) -> Tensor:
+    def encode(*events: Tensor | None) -> Tensor:
         try:
-            hidden: Tensor = fast(items, keep)
+            hidden: Tensor = fast(*events)
         except TorchDynamoException as error:
             reason = next((line for line in str(error).splitlines() if line.strip()), "no reason")
             raise InputError(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 
+from linrec.data.dataset.gaps import forget_some, gaps_with_request, read_events
 from linrec.data.dataset.seen import SeenIndex
 from linrec.data.dataset.sequences import IntArray, Sequences
-from linrec.types import PAD, SequenceBatch
+from linrec.types import PAD, Events, SequenceBatch
 
 # the jitter mixes the batches from epoch to epoch at the cost of 3 % of the positions in padding on
 # ML-1M; 0.1 cost 6 to 8 % (docs/log.md)
@@ -58,19 +60,34 @@ class TrainingBatches:
 
 
 def all_position_batches(
-    train: Sequences, *, window: int, tokens: int, rng: np.random.Generator
+    train: Sequences,
+    *,
+    window: int,
+    tokens: int,
+    rng: np.random.Generator,
+    unknown_time: float = 0.0,
 ) -> TrainingBatches:
-    """Windows of at most `window` events that together cover every target exactly once."""
+    """Windows of at most `window` events that together cover every target exactly once.
+
+    unknown_time: share of the targets whose time the encoder is not given.
+    """
     inputs = windows(train, window, rng)
-    return _batches(inputs, next_at_each, int(inputs.lengths.sum()), tokens, rng)
+    task = partial(next_at_each, unknown_time=unknown_time)
+    return _batches(inputs, task, int(inputs.lengths.sum()), tokens, rng)
 
 
 def last_position_batches(
-    train: Sequences, *, window: int, tokens: int, rng: np.random.Generator
+    train: Sequences,
+    *,
+    window: int,
+    tokens: int,
+    rng: np.random.Generator,
+    unknown_time: float = 0.0,
 ) -> TrainingBatches:
     """One row per target, its history cut to the last `window` events, as in the paper."""
     inputs = prefixes(train, window)
-    return _batches(inputs, next_at_last, len(inputs), tokens, rng)
+    task = partial(next_at_last, unknown_time=unknown_time)
+    return _batches(inputs, task, len(inputs), tokens, rng)
 
 
 def cloze_batches(
@@ -91,20 +108,26 @@ def _batches(
     return TrainingBatches(inputs, rows, task, targets, int(rng.integers(2**63)))
 
 
-def next_at_each(inputs: Sequences, rng: np.random.Generator) -> SequenceBatch:
+def next_at_each(
+    inputs: Sequences, rng: np.random.Generator, unknown_time: float = 0.0
+) -> SequenceBatch:
     """The target of each event is the one after it."""
-    del rng
-    following = Sequences(inputs.items, inputs.starts + 1, inputs.ends + 1)
-    return _batch(inputs.padded(), following.padded())
+    following = replace(inputs, starts=inputs.starts + 1, ends=inputs.ends + 1)
+    events = read_events(inputs.before(inputs.ends))
+    if events.following is not None:
+        some = forget_some(events.following.numpy(), unknown_time, rng)
+        events = events._replace(following=torch.from_numpy(some))
+    return _batch(events, following.padded())
 
 
-def next_at_last(inputs: Sequences, rng: np.random.Generator) -> SequenceBatch:
+def next_at_last(
+    inputs: Sequences, rng: np.random.Generator, unknown_time: float = 0.0
+) -> SequenceBatch:
     """Only the last event has a target."""
-    del rng
-    items = inputs.padded()
-    targets = np.full(items.shape, PAD)
+    events = read_events(_before_next(inputs, unknown_time, rng))
+    targets = np.full(events.items.shape, PAD)
     targets[np.arange(len(inputs)), inputs.lengths - 1] = inputs.items[inputs.ends]
-    return _batch(items, targets)
+    return _batch(events, targets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,25 +139,36 @@ class Masking:
 
     token: int
     ratio: float  # of the events before the last
+    unknown_time: float = 0.0  # share of the rows that do not know when the next event is
 
     def __call__(self, inputs: Sequences, rng: np.random.Generator) -> SequenceBatch:
-        rows = Sequences(inputs.items, inputs.starts, inputs.ends + 1)
+        rows = replace(inputs, ends=inputs.ends + 1)
         items = rows.padded()
         draws = rng.random(items.shape)
         draws[np.arange(items.shape[1]) >= inputs.lengths[:, None]] = 2.0  # padding comes last
         order = draws.argsort(1).argsort(1)
         masked = order < self.hidden_among(inputs.lengths)[:, None]
         masked[np.arange(len(rows)), inputs.lengths] = True
-        return _batch(np.where(masked, self.token, items), np.where(masked, items, PAD))
+        read = torch.from_numpy(np.where(masked, self.token, items))
+        gaps = gaps_with_request(_before_next(inputs, self.unknown_time, rng)) or (None, None)
+        return _batch(Events(read, read != PAD, *gaps), np.where(masked, items, PAD))
 
     def hidden_among(self, lengths: IntArray) -> IntArray:
         """How many events of a row are masked in addition to the next one."""
         return np.asarray(np.rint(self.ratio * lengths), dtype=np.int64)
 
 
-def _batch(items: IntArray, targets: IntArray) -> SequenceBatch:
-    read = torch.from_numpy(items)
-    return SequenceBatch(read, read != PAD, torch.from_numpy(targets))
+def _before_next(inputs: Sequences, unknown: float, rng: np.random.Generator) -> Sequences:
+    """The rows, each open until the event after it, or until an unknown time."""
+    rows = inputs.before(inputs.ends)
+    if rows.until is None:
+        return rows
+    return replace(rows, until=forget_some(rows.until, unknown, rng))
+
+
+def _batch(events: Events, targets: IntArray) -> SequenceBatch:
+    previous, following = events.gaps or (None, None)
+    return SequenceBatch(events.items, events.keep, torch.from_numpy(targets), previous, following)
 
 
 def prefixes(train: Sequences, window: int) -> Sequences:
@@ -142,7 +176,7 @@ def prefixes(train: Sequences, window: int) -> Sequences:
     targets = np.maximum(train.lengths - 1, 0)
     starts = np.repeat(train.starts, targets)
     ends = starts + _count_up(targets) + 1
-    return Sequences(train.items, starts, ends).last(window)
+    return replace(train, starts=starts, ends=ends, until=None).last(window)
 
 
 def windows(
@@ -164,7 +198,7 @@ def windows(
     starts = train.starts[row] + np.where(piece > 0, first[row] + (piece - 1) * window, 0)
     length = np.where(piece > 0, window, first[row])
     ends = np.minimum(starts + length, train.starts[row] + inputs[row])
-    return Sequences(train.items, starts, ends)
+    return replace(train, starts=starts, ends=ends, until=None)
 
 
 def bucketed(lengths: IntArray, tokens: int, rng: np.random.Generator) -> list[IntArray]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from linrec.data.dataset.ids import IdMap
 from linrec.data.dataset.sequences import IntArray, Sequences
 from linrec.data.dataset.store import SequenceStore
 from linrec.types import PAD, InputError
+
+Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +27,28 @@ class Histories:
     sequences: Sequences
     skipped: int = 0  # events whose item the catalogue does not know
     unknown_users: int = 0
+    newest: float = math.nan  # the time of the newest event in the log
 
     def __len__(self) -> int:
         return len(self.names)
 
 
-def of_items(rows: Iterable[Iterable[Any]], catalogue: IdMap) -> Histories:
-    """Given lists of item ids, oldest first; unknown items are left out and counted."""
+def of_items(
+    rows: Iterable[Iterable[Any]],
+    catalogue: IdMap,
+    times: Iterable[Iterable[float]] | None = None,
+) -> Histories:
+    """Given lists of item ids, oldest first; unknown items are left out and counted.
+
+    times: those of the same events, in seconds, NaN where unknown.
+    """
     lists = [list(row) for row in rows]
     lengths = np.array([len(items) for items in lists], dtype=np.int64)
     flat = [item for items in lists for item in items]
     index = catalogue.index_of(flat)
-    sequences, skipped = _without_unknown(index, lengths)
-    return Histories(pl.Series("user", np.arange(len(lists))), sequences, skipped)
+    clock = None if times is None else np.array([time for row in times for time in row], float)
+    sequences, skipped = _without_unknown(index, lengths, clock)
+    return Histories(pl.Series("user", np.arange(len(lists))), sequences, skipped, 0, _last(clock))
 
 
 def of_users(
@@ -57,14 +70,15 @@ def of_users(
     names = store.users.ids if users is None else _names(users, rows, store.users)
     whole = store.sequences()
     chosen = whole.take(np.where(known, rows, 0))
-    chosen = Sequences(chosen.items, chosen.starts, np.where(known, chosen.ends, chosen.starts))
+    chosen = replace(chosen, ends=np.where(known, chosen.ends, chosen.starts))
     unknown = int(np.count_nonzero(~known))
     if catalogue.ids.equals(store.catalogue.ids):
-        return Histories(names, chosen, 0, unknown)
+        return Histories(names, chosen, 0, unknown, _last(whole.times))
     translation = np.concatenate([[PAD], catalogue.index_of(store.catalogue.ids)])
     flat = np.concatenate([np.empty(0, np.int32), *(chosen[row] for row in range(len(chosen)))])
-    sequences, skipped = _without_unknown(translation[flat], chosen.lengths)
-    return Histories(names, sequences, skipped, unknown)
+    clock = chosen.flat_times()
+    sequences, skipped = _without_unknown(translation[flat], chosen.lengths, clock)
+    return Histories(names, sequences, skipped, unknown, _last(whole.times))
 
 
 def _names(users: Sequence[Any] | pl.Series, rows: IntArray, ids: IdMap) -> pl.Series:
@@ -76,10 +90,18 @@ def _names(users: Sequence[Any] | pl.Series, rows: IntArray, ids: IdMap) -> pl.S
     return text if typed.has_nulls() else typed
 
 
-def _without_unknown(index: IntArray, lengths: IntArray) -> tuple[Sequences, int]:
+def _last(times: Times | None) -> float:
+    return math.nan if times is None or not len(times) else float(np.fmax.reduce(times))
+
+
+def _without_unknown(
+    index: IntArray, lengths: IntArray, times: Times | None
+) -> tuple[Sequences, int]:
     """Rows end to end, without the unknown items."""
     known = index > PAD
     owner = np.repeat(np.arange(len(lengths)), lengths)
     left = np.bincount(owner[known], minlength=len(lengths)).astype(np.int64)
     ends = np.cumsum(left)
-    return Sequences(index[known].astype(np.int32), ends - left, ends), int((~known).sum())
+    clock = None if times is None else times[known]
+    sequences = Sequences(index[known].astype(np.int32), ends - left, ends, clock)
+    return sequences, int((~known).sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -23,15 +23,25 @@ class Sequences:
     items: NDArray[np.int32]  # [events], shared and possibly memory-mapped
     starts: IntArray  # [rows]
     ends: IntArray  # [rows]
+    times: NDArray[np.float64] | None = None  # [events], seconds, NaN where unknown
+    until: NDArray[np.float64] | None = None  # [rows], when the gap after the newest event ends:
+    # at the request, or at the event after the row; NaN or None: unknown
 
     @classmethod
-    def of(cls, rows: list[NDArray[np.int32]] | list[list[int]]) -> Sequences:
+    def of(
+        cls,
+        rows: Sequence[NDArray[np.int32]] | Sequence[list[int]],
+        times: Sequence[NDArray[np.float64]] | Sequence[list[float]] | None = None,
+        until: Sequence[float] | None = None,
+    ) -> Sequences:
         """Lay given rows end to end."""
         arrays = [np.asarray(row, dtype=np.int32) for row in rows]
         ends = np.cumsum([len(row) for row in arrays], dtype=np.int64)
         flat = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
         lengths = np.array([len(row) for row in arrays], dtype=np.int64)
-        return cls(flat, ends - lengths, ends)
+        clock = None if times is None else np.concatenate([np.empty(0), *times])
+        closed = None if until is None else np.asarray(until, dtype=np.float64)
+        return cls(flat, ends - lengths, ends, clock, closed)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -44,7 +54,8 @@ class Sequences:
         return self.ends - self.starts
 
     def take(self, rows: IntArray | slice) -> Sequences:
-        return replace(self, starts=self.starts[rows], ends=self.ends[rows])
+        until = None if self.until is None else self.until[rows]
+        return replace(self, starts=self.starts[rows], ends=self.ends[rows], until=until)
 
     def last(self, count: int | None) -> Sequences:
         """Keep the newest `count` events of each row (None keeps all)."""
@@ -52,14 +63,45 @@ class Sequences:
             return self
         return replace(self, starts=np.maximum(self.starts, self.ends - count))
 
+    def before(self, ends: IntArray) -> Sequences:
+        """The rows up to these ends, each open until the event there."""
+        until = None if self.times is None else np.asarray(self.times[ends])
+        return replace(self, ends=ends, until=until)
+
+    def without_times(self) -> Sequences:
+        return replace(self, times=None, until=None)
+
+    def until_or_unknown(self) -> NDArray[np.float64]:
+        """[rows], NaN where it is unknown."""
+        return np.full(len(self), np.nan) if self.until is None else self.until
+
     def padded(self) -> IntArray:
         """All rows as one array [rows, longest], PAD after each row's end."""
-        positions = np.arange(max(int(self.lengths.max(initial=0)), 1))
-        index = self.starts[:, None] + positions
-        inside = positions < self.lengths[:, None]
+        index, inside = self._places()
         rows = np.full(index.shape, PAD, dtype=np.int64)
         rows[inside] = self.items[index[inside]]
         return rows
+
+    def padded_times(self) -> NDArray[np.float64] | None:
+        """The times of the same events, NaN after each row's end; None if there are none."""
+        if self.times is None:
+            return None
+        index, inside = self._places()
+        rows = np.full(index.shape, np.nan)
+        rows[inside] = self.times[index[inside]]
+        return rows
+
+    def flat_times(self) -> NDArray[np.float64] | None:
+        """The times of all rows end to end."""
+        if self.times is None:
+            return None
+        rows = (self.times[start:end] for start, end in zip(self.starts, self.ends, strict=True))
+        return np.concatenate([np.empty(0), *rows])
+
+    def _places(self) -> tuple[IntArray, NDArray[np.bool_]]:
+        """Where in the flat array each padded position is, and whether it is inside its row."""
+        positions = np.arange(max(int(self.lengths.max(initial=0)), 1))
+        return self.starts[:, None] + positions, positions < self.lengths[:, None]
 
     def chunks(self, events: int | None = None) -> Iterator[Sequences]:
         """Some rows at a time, about `events` events each, to bound the memory of a copy."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from linrec.data.dataset.sequences import IntArray, Sequences
 from linrec.types import InputError
@@ -23,9 +24,14 @@ class Holdout:
     users: IntArray  # [rows], index into the store's users
     histories: Sequences  # all events before the target
     targets: IntArray  # [rows], the item that came next
+    at: NDArray[np.float64] | None = None  # [rows], when it came; None without real times
 
     def __len__(self) -> int:
         return len(self.users)
+
+    def at_unknown_times(self) -> Holdout:
+        """The same for a model that is not given the time of the request."""
+        return replace(self, histories=replace(self.histories, until=None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +52,7 @@ def leave_one_out(sequences: Sequences) -> Split:
             f"no user has {EVENTS_TO_SPLIT} events, the minimum to validate and test on one each; "
             "give a longer log or loosen the filters of `linrec prepare`"
         )
-    train = Sequences(
-        sequences.items, sequences.starts, sequences.ends - np.where(long_enough, 2, 0)
-    )
+    train = replace(sequences, ends=sequences.ends - np.where(long_enough, 2, 0), until=None)
     users = np.flatnonzero(long_enough).astype(np.int64)
     evaluated = sequences.take(users)
     return Split(train, _hold_out(evaluated, users, 2), _hold_out(evaluated, users, 1))
@@ -56,8 +60,5 @@ def leave_one_out(sequences: Sequences) -> Split:
 
 def _hold_out(sequences: Sequences, users: IntArray, from_end: int) -> Holdout:
     target = sequences.ends - from_end
-    return Holdout(
-        users,
-        Sequences(sequences.items, sequences.starts, target),
-        sequences.items[target].astype(np.int64),
-    )
+    histories = sequences.before(target)
+    return Holdout(users, histories, sequences.items[target].astype(np.int64), histories.until)

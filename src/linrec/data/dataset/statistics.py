@@ -40,6 +40,7 @@ def _lengths(store: SequenceStore) -> Rows:
         (" / ".join(spread), " / ".join(f"{lengths[name]:,.10g}" for name in spread)),
         ("neighbours with equal times", f"{store.summary['tied_share']:.1%}"),
         ("time", f"{_moment(store, 'first')} to {_moment(store, 'last')}"),
+        ("times are", f"{store.times_kind.kind} ({store.times_kind.reason})"),
     ]
 
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from linrec.data.dataset.ids import IdMap
 from linrec.data.dataset.sequences import Sequences
-from linrec.data.dataset.summary import Summary
+from linrec.data.dataset.summary import Summary, TimesKind, guess_times
 from linrec.files.atomic import DATASET_MARKER, write_folder
 from linrec.files.guard import reading
 from linrec.types import InputError
@@ -108,8 +108,18 @@ class SequenceStore:
         digest.update(np.ascontiguousarray(self.offsets, dtype="<i8").data)
         return digest.hexdigest()[:16]
 
+    @cached_property
+    def times_kind(self) -> TimesKind:
+        """Whether the times are real or only an order; guessed where the dataset does not say."""
+        kind = self.summary.get("times")
+        if kind is None:
+            return guess_times(self.times, self.offsets)
+        return TimesKind(kind, self.summary.get("times_reason") or "")
+
     def sequences(self) -> Sequences:
-        return Sequences(self.items, self.offsets[:-1], self.offsets[1:])
+        """Every user's events, with their times if these are real."""
+        times = self.times if self.times_kind.kind == "real" else None
+        return Sequences(self.items, self.offsets[:-1], self.offsets[1:], times)
 
     def popularity(self) -> NDArray[np.int64]:
         """`Sequences.item_counts` of the whole store, [n_items + 1]."""

@@ -5,7 +5,7 @@ They are stored in dataset.json and read back, so unknown fields are errors.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,13 @@ class TimeRange(_Strict):
     last: float
 
 
+class TimesKind(NamedTuple):
+    """Whether times are a clock's, or only the order of the events."""
+
+    kind: Literal["real", "order"]
+    reason: str
+
+
 class Source(_Strict):
     """Where the events came from, and the columns and filters that were applied."""
 
@@ -56,6 +63,8 @@ class Summary(_Strict):
     sparsity: float  # in %, as the paper's Table 1 has it
     lengths: Lengths
     time: TimeRange
+    times: Literal["real", "order"] | None = None  # None in datasets of early versions
+    times_reason: str | None = None
     tied_share: float  # of neighbouring events of one user
     one_event_users: int
     exact_duplicates: int  # rows that repeat user, item and time of an earlier one
@@ -87,11 +96,37 @@ def sparsity(users: int, items: int, events: int) -> float:
 
 def tied_share(times: NDArray[np.float64], offsets: NDArray[np.int64]) -> float:
     """The share of equal times among neighbouring events of one user."""
-    same_user = np.ones(max(len(times) - 1, 0), dtype=bool)
-    same_user[offsets[1:-1] - 1] = False
+    same_user = _same_user(offsets)
     pairs = int(same_user.sum())
     ties = int(((times[1:] == times[:-1]) & same_user).sum())
     return ties / pairs if pairs else 0.0
+
+
+def guess_times(
+    times: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    log: NDArray[np.float64] | None = None,
+) -> TimesKind:
+    """Steps that are all equal count events; a clock has others.
+
+    times: each user's sorted events, the users end to end. log: those of all rows before filters.
+    """
+    gaps = np.diff(times)[_same_user(offsets)]
+    if len(gaps) and gaps.min() == gaps.max():
+        return TimesKind("order", f"guessed: all neighbouring events are {gaps[0]:g} apart")
+    every = times if log is None else log
+    span = every.max() - every.min()
+    if span == len(every) - 1 and (np.diff(np.sort(every)) == 1).all():
+        return TimesKind("order", "guessed: they number the rows")
+    return TimesKind("real", "guessed: the steps between events differ")
+
+
+def _same_user(offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For each pair of neighbouring events whether both are of one user."""
+    same_user = np.ones(max(int(offsets[-1]) - 1, 0), dtype=bool)
+    inner = offsets[1:-1]
+    same_user[inner[(inner > 0) & (inner < offsets[-1])] - 1] = False
+    return same_user
 
 
 def notes_on(summary: Summary) -> list[str]:

@@ -9,7 +9,8 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 
-from linrec.data.preparing.options import PrepareOptions, moment
+from linrec.data.preparing.moments import moment
+from linrec.data.preparing.options import PrepareOptions
 from linrec.types import EventLog, InputError, argument
 
 Mask = NDArray[np.bool_]

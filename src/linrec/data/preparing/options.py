@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
+from linrec.data.preparing.moments import Moment, moment
 from linrec.settings import check, setting
 from linrec.types import InputError, argument
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from linrec.data.reading.events import ReadOptions
 
 Frame: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame"
-Moment: TypeAlias = int | float | str | date | datetime
 
 COLUMNS, FILTERS, ITEMS = "Columns", "Filters", "Items"
 
@@ -54,6 +54,13 @@ class PrepareOptions:
         None,
         "Format of times that are text, such as %d/%m/%Y %H:%M; ISO dates if left out.",
         group=COLUMNS,
+    )
+    times: str | None = setting(
+        None,
+        "What the times are: real ones, or only the order of the events, which models then leave "
+        "out; guessed if left out.",
+        group=COLUMNS,
+        choices=("real", "order"),
     )
     rating: str | None = setting(None, "Column of the rating; guessed if left out.", group=COLUMNS)
     format: str | None = setting(
@@ -151,25 +158,6 @@ class PrepareOptions:
         }
         plain = {name: _plain(value) for name, value in chosen.items()}
         return {name: value for name, value in plain.items() if value is not None}
-
-
-def moment(value: Moment | None, name: str) -> float | None:
-    """A bound in time, on the scale that the events' own times are read to."""
-    if value is None:
-        return None
-    import polars as pl
-
-    from linrec.data.reading.times import in_seconds, times
-    from linrec.data.reading.values import Column
-
-    try:
-        read = times(Column(pl.Series(name, [value]), "time", name)).to_numpy()
-        return float(in_seconds(read, name)[0][0])
-    except (InputError, TypeError, ValueError, OverflowError) as error:
-        raise InputError(
-            f"{argument(name, repr(value))} is not a time; use a number or an ISO date such as "
-            "2024-05-31"
-        ) from error
 
 
 def _plain(value: object) -> object:

@@ -65,6 +65,7 @@ def _build(read: ReadResult, options: PrepareOptions) -> SequenceStore:
     given = options.items if options.items is not None else read.items_beside
     table = item_table(catalogue, given, read.columns["item"], options)
     origin = _origin(read, options, removed, table)
+    times = _times_kind(kept, offsets, read, options)
     return SequenceStore(
         items=index[kept.items],
         offsets=offsets,
@@ -73,7 +74,7 @@ def _build(read: ReadResult, options: PrepareOptions) -> SequenceStore:
         catalogue=catalogue,
         item_table=table.table,
         features=table.features,
-        summary=_summary(kept, offsets, len(items), origin, (read, table)),
+        summary=_summary(kept, offsets, origin, times, (read, table)),
     )
 
 
@@ -98,15 +99,26 @@ def _origin(
     )
 
 
+def _times_kind(
+    kept: EventLog, offsets: NDArray[np.int64], read: ReadResult, options: PrepareOptions
+) -> summaries.TimesKind:
+    if "time" not in read.columns:
+        return summaries.TimesKind("order", "the order of the rows")
+    if options.times is not None:
+        return summaries.TimesKind("order" if options.times == "order" else "real", "given")
+    return summaries.guess_times(kept.times, offsets, read.log.times)
+
+
 def _summary(
     kept: EventLog,
     offsets: NDArray[np.int64],
-    n_items: int,
     origin: summaries.Source,
+    times: summaries.TimesKind,
     noted: tuple[ReadResult, ItemTable],
 ) -> dict[str, Any]:
     users, events = len(offsets) - 1, len(kept)
     read, table = noted
+    n_items = len(table.table)
     summary = summaries.Summary(
         users=users,
         items=n_items,
@@ -114,6 +126,8 @@ def _summary(
         sparsity=summaries.sparsity(users, n_items, events),
         lengths=summaries.lengths_of(offsets),
         time=summaries.TimeRange(first=float(kept.times.min()), last=float(kept.times.max())),
+        times=times.kind,
+        times_reason=times.reason,
         tied_share=summaries.tied_share(kept.times, offsets),
         one_event_users=int((np.diff(offsets) == 1).sum()),
         exact_duplicates=events - int(first_of_each(kept).sum()),
