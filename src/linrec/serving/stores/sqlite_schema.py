@@ -65,7 +65,7 @@ DROP TABLE old_users;
 DROP TABLE old_events;
 """
 
-# SQLite's own list: https://www.sqlite.org/wal.html#the_wal_reset_bug
+# SQLite's own list: https://www.sqlite.org/wal.html#walresetbug
 _WAL_RESET_FIXED = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
 
 
