@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick docs check format sanitize envs services bench bench-peers reproduce clean
+.PHONY: help demo test quick docs check format sanitize envs services soak bench bench-peers reproduce clean
 
 # a user's site-packages or PYTHONPATH must not leak into .venv
 export PYTHONNOUSERSITE := 1
@@ -15,6 +15,7 @@ PIP_INSTALL := $(PYTHON) -m pip install -qq --disable-pip-version-check -c const
 
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SOAK_ARGS ?=
 PEERS_ARGS ?=
 REPRODUCE_ARGS ?= all
 
@@ -69,6 +70,9 @@ sanitize: $(READY) ## the kernel tests with AddressSanitizer and UBSan, on kerne
 	  UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=tests/ops/sanitizer \
 	  LINREC_SANITIZED="$(abspath build/sanitize)" OMP_NUM_THREADS=1 \
 	  $(PYTHON) -m pytest tests/ops/test_kernels.py tests/ops/test_rows.py --capture=sys $(PYTEST_ARGS)
+
+soak: $(READY) ## two servers on one store, killed 500 times with reloads and deletions meanwhile (SOAK_ARGS)
+	$(PYTHON) -m tests.serving.soak $(SOAK_ARGS)
 
 bench: $(READY) ## speed and memory, as JSON with commit and machine (BENCH_ARGS are passed on)
 	$(PYTHON) -m benchmarks.run $(BENCH_ARGS)

@@ -23,6 +23,7 @@ from linrec.serving import (
     open_store,
 )
 from linrec.serving.stores import Change
+from linrec.serving.stores.store import model_of
 from linrec.types import InputError
 from tests.serving.cases import (
     assert_rebuilt_is_the_same,
@@ -356,7 +357,8 @@ def test_a_damaged_state_is_made_anew_and_not_served(
     whole = bytearray(head.snapshot)
     whole[60] ^= 64
     broken = {
-        "flipped": bytes(whole), "short": head.snapshot[:-3], "empty": b"", "foreign": b"x" * 500
+        "flipped": bytes(whole), "short": head.snapshot[:-3],
+        "empty": model_of(head.snapshot), "foreign": model_of(head.snapshot) + b"x" * 500,
     }[damage]  # fmt: skip
     assert store.commit([Change("u", head.version, (), broken, 100)]) == [True]
     assert engine.user("u").state == "stale"

@@ -212,7 +212,7 @@ def test_a_damaged_row_is_made_anew(run: Path, tmp_path: Path) -> None:
         assert http.post("/v1/events", json=body).is_success
         good = http.post("/v1/recommendations", json={"user": "u"}).json()
         with contextlib.closing(sqlite3.connect(place)) as behind, behind:
-            behind.execute("UPDATE users SET snapshot = randomblob(length(snapshot))")
+            behind.execute("UPDATE snapshots SET content = randomblob(length(content))")
         assert http.get("/v1/users/u").json()["state"] == "stale"
         again = http.post("/v1/recommendations", json={"user": "u"}).json()
         assert [i["item"] for i in again["items"]] == [i["item"] for i in good["items"]]

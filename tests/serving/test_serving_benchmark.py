@@ -17,7 +17,7 @@ def test_the_generator_counts_what_was_answered(run: Path) -> None:
     with within(engine) as url:
         plan = {
             "port": int(url.rsplit(":", 1)[1]), "connections": 3, "seconds": 60, "most": 20,
-            "requests": [serving.event("a", "i01"), serving.wish("a")],
+            "requests": [serving.event("a", "i01"), serving.recommend_request("a")],
         }  # fmt: skip
         found = asyncio.run(serving_load.load(plan))
         assert engine.user("a").events == 10  # every event has an id of its own

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import sleep, time
 
-from linrec.serving.model import ServedModel
+from linrec.serving.model import STRETCH, ServedModel
 from linrec.serving.settings import EngineSettings
-from linrec.serving.snapshot import Origin
+from linrec.serving.snapshot import Origin, Snapshot
 from linrec.serving.stores import Change, Event, Head, Store, StoreError, new_version
 from linrec.types import InputError
 
@@ -41,6 +41,7 @@ class Appended:
     appended: int
     duplicates: int
     events: int  # kept of the user now
+    too_old: int = 0  # left out, older than all that is kept of the user
 
 
 @dataclass(slots=True)
@@ -52,6 +53,7 @@ class _Job:
     head: Head | None = None
     events: Sequence[Event] = ()
     late: bool = False
+    too_old: int = 0
     version: str = ""  # of the head, once this attempt is committed
     snapshot: bytes | None = None
 
@@ -138,6 +140,23 @@ class Appender:
             events = [Event(event.item, max(event.time, newest), event.id) for event in events]
             job.late = False
         job.events = sorted(events, key=lambda event: event.time)
+        self._leave_out_too_old(job)
+
+    def _leave_out_too_old(self, job: _Job) -> None:
+        """Late events that would be the first to be deleted, because the user has enough newer."""
+        job.too_old = 0
+        surplus = len(job.events) + (job.head.events if job.head else 0)
+        surplus -= self._settings.keep_events
+        if not job.late or surplus <= 0:
+            return
+        kept = self._store.oldest(job.request.user, surplus)
+        times = [*((time, -1) for time in kept), *((e.time, n) for n, e in enumerate(job.events))]
+        gone = {place for _, place in sorted(times, key=lambda each: each[0])[:surplus]}
+        events = [event for place, event in enumerate(job.events) if place not in gone]
+        job.too_old = len(job.events) - len(events)
+        job.events = events
+        assert job.head is not None
+        job.late = any(event.time < job.head.newest for event in events)
 
     def _advance(self, jobs: list[_Job]) -> None:
         """Update each state where that is cheap; others are rebuilt when they are needed."""
@@ -146,13 +165,25 @@ class Appender:
             return
         ready, users = [], []
         for job in jobs:
-            snapshot = None if job.head is None else model.read(job.head)
+            snapshot, behind = self._state(model, job)
             if not job.late and (job.head is None or snapshot is not None):
                 ready.append(job)
-                users.append((snapshot, model.past((each.item, each.time) for each in job.events)))
+                new = ((event.item, event.time) for event in (*behind, *job.events))
+                users.append((snapshot, model.past(new)))
         if ready:
             for job, after in zip(ready, model.advance(users), strict=True):
                 job.snapshot = model.write(after, Origin(job.version, self._total(job)))
+
+    def _state(self, model: ServedModel, job: _Job) -> tuple[Snapshot | None, list[Event]]:
+        """The state to advance, and events that a server with another model stored since."""
+        if job.head is None or job.late:
+            return None, []
+        snapshot, missing = model.read_behind(job.head)
+        if snapshot is None or not missing:
+            return snapshot, []
+        if missing > STRETCH:  # the next reader catches up
+            return None, []
+        return snapshot, self._store.history(job.request.user, missing)
 
     def _change(self, job: _Job) -> Change:
         version = None if job.head is None else job.head.version
@@ -167,4 +198,5 @@ class Appender:
 
     def _outcome(self, job: _Job) -> Appended:
         user, new = job.request.user, len(job.events)
-        return Appended(user, new, len(job.request.events) - new, self._total(job))
+        duplicates = len(job.request.events) - new - job.too_old
+        return Appended(user, new, duplicates, self._total(job), job.too_old)

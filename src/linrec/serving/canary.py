@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from linrec.serving.messages import UnfitError
 from linrec.serving.model import STRETCH, ServedModel
 from linrec.serving.past import UNKNOWN, Past
 from linrec.serving.stores import Store
@@ -25,6 +26,14 @@ def check_canary(new: ServedModel, old: ServedModel, store: Store) -> None:
     hidden = new.encode(histories, [UNKNOWN] * len(histories))
     if not torch.isfinite(hidden @ new.vectors[1:].T).all():
         raise InputError(_refusal(new, "its scores for a sample of stored users are not finite"))
+
+
+@torch.inference_mode()
+def check_finite(model: ServedModel) -> None:
+    """Raise UnfitError if a model that is served gives scores that are not numbers."""
+    hidden = model.encode([Past.of([(1, UNKNOWN)])], [UNKNOWN])
+    if not torch.isfinite(hidden @ model.vectors[1:].T).all():
+        raise UnfitError(f"the scores of the model in {model.run.name} are not finite; replace it")
 
 
 def _sample(model: ServedModel, store: Store) -> tuple[list[Past], set[str]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from time import time
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from linrec.serving import ranking
 from linrec.serving.appending import Append, Appended, Appender, NewEvent
 from linrec.serving.batcher import Batcher, LongWork
-from linrec.serving.canary import check_canary
+from linrec.serving.canary import check_canary, check_finite
 from linrec.serving.explaining import leave_one_out
 from linrec.serving.ids import check_new_id
 from linrec.serving.messages import (
@@ -36,6 +37,9 @@ from linrec.serving.settings import EngineSettings
 from linrec.serving.snapshot import Origin, Snapshot
 from linrec.serving.stores import Change, Forgotten, Head, Store, StoreError, new_version
 from linrec.types import InputError, argument
+
+SECONDS_OF_DAY = 86_400
+EXPIRE_AT_ONCE = 100  # users; other writers wait meanwhile
 
 
 class Engine:
@@ -71,6 +75,7 @@ class Engine:
             for warning in store.warnings():
                 raise InputError(f"{warning}, or allow it with {argument('unsafe_store', 'warn')}")
         self._model = ServedModel(run, self.settings.ann_from)
+        self._fit: ServedModel | None = None  # the model that was found to be fit
         self._reloading = Lock()
         self._long_work = LongWork(self.settings.long_work, self.settings.max_waiting_long)
         self.rebuilt = 0
@@ -179,10 +184,24 @@ class Engine:
             current = model.read(head)  # another thread may have rebuilt it meanwhile
             if current is not None:
                 return current
-            made = model.advance([(None, self._stored(model, user))])[0]
+            made = self._catch_up(model, user, head)
+            if made is None:
+                made = model.advance([(None, self._stored(model, user))])[0]
+                self.rebuilt += 1
             self._keep(model, user, head, made)
-            self.rebuilt += 1
             return made
+
+    def _catch_up(self, model: ServedModel, user: str, head: Head) -> Snapshot | None:
+        """The state after events that a server with another model stored; None if it is lost."""
+        snapshot, missing = model.read_behind(head)
+        if snapshot is None:
+            return None
+        newest = self.store.history(user, missing)
+        now = self.store.heads([user])[0]
+        if now is None or now.version != head.version:  # these may not be the missing ones
+            return None
+        past = model.past((event.item, event.time) for event in newest)
+        return model.advance([(snapshot, past)])[0]
 
     def _keep(self, model: ServedModel, user: str, head: Head, made: Snapshot) -> None:
         """Only if no event came in between; otherwise the next reader rebuilds again."""
@@ -270,6 +289,22 @@ class Engine:
             check_canary(model, self._model, self.store)
             self._model = model
             return True
+
+    def expire(self) -> int:
+        """Forget users without an event for longer than `user_ttl`; how many."""
+        if self.settings.user_ttl is None:
+            return 0
+        before, total = time() - self.settings.user_ttl * SECONDS_OF_DAY, 0
+        while some := self.store.expire(before, EXPIRE_AT_ONCE):
+            total += some
+        return total
+
+    def check(self) -> None:
+        """Raise if the model or the store cannot serve, or there is no room to store."""
+        self.store.check()
+        if self._model is not self._fit:
+            check_finite(self._model)
+            self._fit = self._model
 
     def close(self) -> None:
         """Finish what was taken, then close the store."""

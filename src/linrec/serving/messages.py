@@ -74,5 +74,9 @@ class UserView:
     state: StateStatus
 
 
+class UnfitError(Exception):
+    """The model cannot serve: one sentence."""
+
+
 class UnknownError(InputError):
     """No such user or item."""

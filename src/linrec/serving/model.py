@@ -111,8 +111,17 @@ class ServedModel:
         """The user's current snapshot of this model, or None if it has to be rebuilt."""
         if not self.streams:
             return None
-        origin = Origin(head.version, head.events)
-        return unpack(head.snapshot, origin, self.fingerprint, self.states.bytes)
+        found, missing = self.read_behind(head)
+        return None if missing else found
+
+    def read_behind(self, head: Head) -> tuple[Snapshot | None, int]:
+        """This model's newest snapshot, and how many events arrived since."""
+        stored = head.snapshot_of(self.fingerprint)
+        if stored is None or not 0 <= stored.missing <= head.events:
+            return None, 0
+        origin = Origin(stored.version, stored.events)
+        found = unpack(stored.content, origin, self.fingerprint, self.states.bytes)
+        return found, stored.missing
 
     def write(self, snapshot: Snapshot, origin: Origin) -> bytes:
         return pack(snapshot, origin, self.fingerprint, self.n_items)

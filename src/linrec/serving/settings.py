@@ -35,6 +35,9 @@ class EngineSettings:
     max_waiting_long: int = setting(
         32, "Maximum number of requests that wait for a whole history; more are refused.", min=1
     )
+    user_ttl: float | None = setting(
+        None, "Days without an event after which a user is forgotten; never if left out.", above=0
+    )
     unsafe_store: UnsafeStore = setting(
         "warn",
         "Warn about, or refuse, a store whose settings can lose acknowledged events.",

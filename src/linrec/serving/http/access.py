@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+from collections import Counter
+from time import monotonic
 
 from fastapi.security.utils import get_authorization_scheme_param
 from starlette.applications import Starlette
@@ -26,12 +29,32 @@ from linrec.serving.http.options import HttpOptions, is_loopback
 OPEN = ("/healthz", "/readyz", "/docs", "/openapi.json", "/")
 OPEN_UNDER = ("/page/", "/docs/")
 TRUSTED = "linrec.trusted_host"  # in the scope
+FREE_ATTEMPTS = 20  # wrong tokens per address and window
+BRAKE_WINDOW, BRAKE_SECONDS = 60.0, 1.0
+BRAKE_ADDRESSES = 10_000  # counted at the same time
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
+
+
+class Brake:
+    """Responds late to an address that sends many wrong tokens; a right one is never delayed."""
+
+    def __init__(self) -> None:
+        self._wrong: Counter[str] = Counter()
+        self._since = monotonic()
+
+    async def wrong_token(self, address: str) -> None:
+        if monotonic() - self._since > BRAKE_WINDOW or len(self._wrong) > BRAKE_ADDRESSES:
+            self._wrong.clear()
+            self._since = monotonic()
+        self._wrong[address] += 1
+        if self._wrong[address] > FREE_ATTEMPTS:
+            await asyncio.sleep(BRAKE_SECONDS)
 
 
 class BearerToken(AuthenticationBackend):
     def __init__(self, token: str) -> None:
         self._digest = _digest(token)
+        self._brake = Brake()
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser] | None:
         path: str = conn.scope["path"]
@@ -40,6 +63,7 @@ class BearerToken(AuthenticationBackend):
         scheme, token = get_authorization_scheme_param(conn.headers.get("authorization"))
         right = hmac.compare_digest(_digest(token.strip()), self._digest)
         if scheme.lower() != "bearer" or not right:
+            await self._brake.wrong_token("" if conn.client is None else conn.client.host)
             raise AuthenticationError("this server needs a token: Authorization: Bearer TOKEN")
         return AuthCredentials(["token"]), SimpleUser("client")
 

@@ -16,6 +16,8 @@ from starlette.staticfiles import StaticFiles
 
 from linrec.serving.engine import Engine
 from linrec.serving.http.access import restrict_access
+from linrec.serving.http.browsers import BrowserGuard
+from linrec.serving.http.docs_page import mount_docs
 from linrec.serving.http.errors import handle_errors
 from linrec.serving.http.limits import RequestLimits
 from linrec.serving.http.observing import Metrics, RequestLog
@@ -50,7 +52,7 @@ def create_app(engine: Engine, options: HttpOptions | None = None) -> FastAPI:
 
     app = FastAPI(
         title="linrec", version=version("linrec"), description=ABOUT, lifespan=lifespan,
-        redoc_url=None,
+        docs_url=None, redoc_url=None,
     )  # fmt: skip
     app.state.engine, app.state.metrics, app.state.reloader = engine, metrics, reloader
     app.include_router(api)
@@ -58,8 +60,10 @@ def create_app(engine: Engine, options: HttpOptions | None = None) -> FastAPI:
     app.include_router(reloader.router(guarded=options.token is not None))
     handle_errors(app)
     _mount_page(app)
+    mount_docs(app)
     app.add_middleware(RequestLimits, options=options)
     restrict_access(app, options)
+    app.add_middleware(BrowserGuard)
     app.add_middleware(RequestLog, metrics=metrics)  # outermost: it records refusals too
     return app
 

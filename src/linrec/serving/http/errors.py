@@ -14,8 +14,8 @@ from linrec.serving.batcher import BusyError, ClosedError
 from linrec.serving.cancellation import CancelledError
 from linrec.serving.http.observing import LOG
 from linrec.serving.http.schemas import MAX_TEXT
-from linrec.serving.messages import UnknownError
-from linrec.serving.stores import StoreError, StoreFullError
+from linrec.serving.messages import UnfitError, UnknownError
+from linrec.serving.stores import DamagedError, StoreError, StoreFullError
 from linrec.types import InputError, LinrecError
 
 
@@ -29,6 +29,8 @@ STATUS: dict[type[Exception], int] = {
     LateEventError: 409,
     InputError: 400,
     StoreFullError: 507,
+    DamagedError: 500,
+    UnfitError: 503,
     StoreError: 503,
     ClosedError: 503,
     BusyError: 503,

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from linrec.serving.cancellation import new_scope
+from linrec.serving.http.browsers import has_duplicate_keys, is_json
 from linrec.serving.http.errors import error_response
 from linrec.serving.http.observing import LOG
 from linrec.serving.http.options import HttpOptions
@@ -38,6 +39,7 @@ class RequestLimits:
         try:
             scope["path"] = decoded_path(scope)
             body = await self._body(scope, receive)
+            _check_json(body, Headers(scope=scope))
             await self._process(scope, body, receive, response)
         except BadPathError as error:
             await response.refuse(RefusedError(422, str(error)), scope, receive)
@@ -100,6 +102,15 @@ class RequestLimits:
         self._in_progress -= 1
         if not task.cancelled() and task.exception() is not None:
             LOG.debug("a request failed")  # the exception is logged where it is answered
+
+
+def _check_json(body: bytes, headers: Headers) -> None:
+    if not body:
+        return
+    if not is_json(headers):  # others can be sent by pages of any site
+        raise RefusedError(415, "a body must be sent as Content-Type: application/json")
+    if has_duplicate_keys(body):
+        raise RefusedError(422, "the body has the same key twice in one object; send it once")
 
 
 class _Response:

@@ -15,6 +15,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from linrec.serving.http.browsers import SECURITY_HEADERS
 from linrec.serving.http.options import HttpOptions
 
 RETRY_AFTER = "1"  # seconds
@@ -144,6 +145,7 @@ class BoundedProtocol(HttpToolsProtocol):
             "content-type: application/json",
             f"content-length: {len(body)}",
             "connection: close",
+            *(f"{name}: {value}" for name, value in SECURITY_HEADERS.items()),
         ]
         if status == 503:
             head.append(f"retry-after: {RETRY_AFTER}")

@@ -19,11 +19,14 @@ from linrec.serving.http.routes import ERRORS, bearer
 from linrec.serving.model import fingerprint_of
 from linrec.types import InputError
 
+EXPIRE_SECONDS = 60.0  # between two looks for users to forget
+
 
 class Reloader:
     def __init__(self, engine: Engine, metrics: Metrics) -> None:
         self._engine, self._metrics = engine, metrics
         self._tried = b""  # fingerprint of the newest run that was loaded or refused
+        self.expiry_problem: str | None = None
         self.problem: str | None = None  # why the newest model in the folder is not served
 
     def reload(self) -> bool:
@@ -77,7 +80,10 @@ class Reloader:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_signal)
         if watch is not None:
             threads.append(Thread(target=self._watch, args=(watch, end), daemon=True))
-            threads[0].start()
+        if self._engine.settings.user_ttl is not None:
+            threads.append(Thread(target=self._expire, args=(end,), daemon=True))
+        for thread in threads:
+            thread.start()
         try:
             yield
         finally:
@@ -102,6 +108,21 @@ class Reloader:
         self._tried = self._engine.model.fingerprint
         while not end.wait(seconds):
             self._quietly(self._look)
+
+    def _expire(self, end: Event) -> None:
+        """Forget users whose time is over, now and every so often."""
+        while True:
+            try:
+                gone = self._engine.expire()
+                if gone:
+                    LOG.info("expired", extra={"fields": {"users": gone}})
+                self.expiry_problem = None
+            except Exception as error:
+                LOG.error("failed", exc_info=error)
+                name = type(error).__name__
+                self.expiry_problem = f"forgetting expired users failed ({name}); see the log"
+            if end.wait(EXPIRE_SECONDS):
+                return
 
     def _look(self) -> None:
         """A run that was refused is tried again once it changes, after a failure at once."""

@@ -30,6 +30,7 @@ ERRORS: dict[int | str, dict[str, object]] = {
         408: "The request did not arrive in time.",
         409: "A late event, where they are refused.",
         413: "Too large.",
+        415: "Not sent as JSON.",
         422: "A field is missing, unknown or wrong.",
         503: "The store does not answer, or too many requests wait; try again.",
         507: "The store is full.",
@@ -51,7 +52,7 @@ def metrics_of(request: Request) -> Metrics:
     return metrics
 
 
-@api.post("/events", summary="Append events", tags=["events"])
+@api.post("/events", summary="Append events", tags=["events"], response_model_exclude_none=True)
 def append(request: Request, body: s.EventsRequest) -> s.EventsResponse | s.EventsBatchResponse:
     """Store events and update the users' states. The response comes when they are safely stored.
 
@@ -80,6 +81,7 @@ def _appended(result: Appended) -> s.EventsResponse:
         appended=result.appended,
         duplicates=result.duplicates,
         events=result.events,
+        too_old=result.too_old or None,
     )
 
 
@@ -230,11 +232,13 @@ def health(request: Request) -> s.HealthResponse:
     response_model_exclude_none=True,
 )
 def ready(request: Request) -> s.ReadyResponse:
+    """Model, store and disk are fit to serve and to store; see the operations guide."""
+    engine_of(request).check()
     store = engine_of(request).store
-    store.check()
     return s.ReadyResponse(
         status="ready",
         reload_problem=request.app.state.reloader.problem,
+        expiry_problem=request.app.state.reloader.expiry_problem,
         store_warnings=store.warnings() or None,
     )
 

@@ -46,7 +46,10 @@ Text = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=MA
 Integer = Annotated[int, Field(strict=True, ge=-MAX_INTEGER, le=MAX_INTEGER)]
 Id = Annotated[Text | Integer, AfterValidator(as_id)]
 NewId = Annotated[Text | Integer, AfterValidator(as_new_id)]
-Time = Annotated[float, Field(allow_inf_nan=False, description="Seconds, or any unit you keep to.")]
+Time = Annotated[
+    float,
+    Field(strict=True, allow_inf_nan=False, description="Seconds, or any unit you keep to."),
+]
 Items = Annotated[list[Id], Field(max_length=MAX_ITEMS)]
 
 
@@ -109,6 +112,9 @@ class EventsResponse(BaseModel):
     appended: int
     duplicates: int = Field(description="Left out, because their ids are stored already.")
     events: int = Field(description="Stored of the user now.")
+    too_old: int | None = Field(
+        None, description="If any: left out, older than all the events that are kept of the user."
+    )
 
 
 class EventsBatchResponse(BaseModel):
@@ -149,10 +155,10 @@ class RecommendationBody(UserOrHistory):
         {"history": ["i1", {"item": "i2", "time": 1700000000.0}], "exclude": ["i3"]},
     )
 
-    k: Annotated[int, Field(ge=1, le=MAX_K)] = 10
+    k: Annotated[int, Field(strict=True, ge=1, le=MAX_K)] = 10
     exclude: Items = Field([], description="Items to hide, beside those the user has had.")
     only: Items | None = Field(None, description="Items to choose from; left out: all.")
-    keep_seen: bool = Field(False, description="Also recommend what the user has had.")
+    keep_seen: bool = Field(False, strict=True, description="Also recommend what the user has had.")
 
 
 class RecommendationBatch(Body):
@@ -265,6 +271,9 @@ class ReadyResponse(BaseModel):
     status: Literal["ready"]
     reload_problem: str | None = Field(
         None, description="Why the newest model in the run folder is not served, if so."
+    )
+    expiry_problem: str | None = Field(
+        None, description="Why users whose time is over were not forgotten, if so."
     )
     store_warnings: list[str] | None = Field(
         None, description="Settings of the store under which acknowledged events can be lost."

@@ -5,10 +5,13 @@ from linrec.serving.stores.redis import RedisStore
 from linrec.serving.stores.sqlite import SQLiteStore
 from linrec.serving.stores.store import (
     Change,
+    DamagedError,
     Event,
     Forgotten,
     Head,
+    Marks,
     Store,
+    StoredSnapshot,
     StoreError,
     StoreFullError,
     new_version,
@@ -16,15 +19,18 @@ from linrec.serving.stores.store import (
 
 __all__ = [
     "Change",
+    "DamagedError",
     "Event",
     "Forgotten",
     "Head",
+    "Marks",
     "MemoryStore",
     "RedisStore",
     "SQLiteStore",
     "Store",
     "StoreError",
     "StoreFullError",
+    "StoredSnapshot",
     "new_version",
     "open_store",
 ]

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import secrets
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from linrec.serving.stores.store import Change, Event, Forgotten, Head, new_version
+from linrec.serving.stores.store import (
+    MAX_SNAPSHOTS,
+    Change,
+    Event,
+    Forgotten,
+    Head,
+    Marks,
+    StoredSnapshot,
+    model_of,
+    new_version,
+    user_digest,
+)
 
 
 @dataclass(slots=True)
 class _User:
     version: str = ""
-    snapshot: bytes | None = None
+    arrived: int = 0
+    written: float = 0.0
+    # by model, newest first: the snapshot, and `arrived` when it was stored
+    snapshots: dict[bytes, tuple[StoredSnapshot, int]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)  # in order of time, then of arrival
     ids: set[str] = field(default_factory=set)
 
@@ -21,7 +36,8 @@ class _User:
 class MemoryStore:
     def __init__(self) -> None:
         self._users: dict[str, _User] = {}
-        self._forgotten: set[str] = set()
+        self._forgotten: set[bytes] = set()  # digests
+        self._key = secrets.token_bytes(16)
         self._lock = Lock()
 
     def heads(self, users: Sequence[str]) -> list[Head | None]:
@@ -33,7 +49,11 @@ class MemoryStore:
         if found is None:
             return None
         newest = found.events[-1].time if found.events else float("-inf")
-        return Head(found.version, len(found.events), newest, found.snapshot)
+        snapshots = tuple(
+            replace(snapshot, missing=found.arrived - arrived)
+            for snapshot, arrived in found.snapshots.values()
+        )
+        return Head(found.version, len(found.events), newest, snapshots)
 
     def known_ids(self, users: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
         with self._lock:
@@ -50,10 +70,12 @@ class MemoryStore:
         found = self._users.get(change.user)
         if (None if found is None else found.version) != change.version:
             return False
-        if change.unless_forgotten and change.user in self._forgotten:
+        if change.unless_forgotten and self._digest(change.user) in self._forgotten:
             return False
         if found is None:
             found = self._users[change.user] = _User()
+        if found.events and any(event.time < found.events[-1].time for event in change.events):
+            found.snapshots = {}
         for event in change.events:
             insort(found.events, event, key=lambda kept: kept.time)
             if event.id is not None:
@@ -61,8 +83,18 @@ class MemoryStore:
         surplus = max(len(found.events) - change.keep, 0)
         found.ids.difference_update(old.id for old in found.events[:surplus] if old.id is not None)
         del found.events[:surplus]
-        found.version, found.snapshot = change.new_version, change.snapshot
+        found.version = change.new_version
+        found.written = change.written if change.events or not found.written else found.written
+        found.arrived += len(change.events)
+        if change.snapshot is not None:
+            self._put_snapshot(found, change.snapshot)
         return True
+
+    def _put_snapshot(self, found: _User, content: bytes) -> None:
+        made = StoredSnapshot(found.version, len(found.events), 0, content)
+        others = {m: old for m, old in found.snapshots.items() if m != model_of(content)}
+        newest = [(model_of(content), (made, found.arrived)), *others.items()]
+        found.snapshots = dict(newest[:MAX_SNAPSHOTS])
 
     def history(self, user: str, newest: int | None = None) -> list[Event]:
         with self._lock:
@@ -71,9 +103,12 @@ class MemoryStore:
                 return []
             return found.events[:] if newest is None else found.events[-newest:]
 
+    def oldest(self, user: str, count: int) -> list[float]:
+        return [event.time for event in self.history(user)[:count]]
+
     def forget(self, user: str) -> Forgotten:
         with self._lock:
-            self._forgotten.add(user)
+            self._forgotten.add(self._digest(user))
             return Forgotten(self._users.pop(user, None) is not None, pending=False)
 
     def replace_event(
@@ -90,15 +125,41 @@ class MemoryStore:
             else:
                 new = Event(item, old.time if time is None else time, event_id)
                 insort(found.events, new, key=lambda kept: kept.time)
-            found.version, found.snapshot = new_version(), None
+            found.version, found.snapshots = new_version(), {}
             return Forgotten(True, pending=False)
 
     def vacuum(self) -> bool:
         return True
 
-    def users(self, prefix: str, limit: int) -> list[str]:
+    def users(self, prefix: str, limit: int, after: str = "") -> list[str]:
         with self._lock:
-            return sorted(user for user in self._users if user.startswith(prefix))[:limit]
+            found = (user for user in self._users if user.startswith(prefix) and user > after)
+            return sorted(found)[:limit]
+
+    def expire(self, before: float, limit: int) -> int:
+        with self._lock:
+            idle = [user for user, found in self._users.items() if found.written < before][:limit]
+            self._forgotten.update(map(self._digest, idle))
+            for user in idle:
+                del self._users[user]
+            return len(idle)
+
+    def _digest(self, user: str) -> bytes:
+        return user_digest(user, self._key)
+
+    def forgotten(self) -> Marks:
+        return Marks(self._key, frozenset(self._forgotten))
+
+    def add_forgotten(self, marks: Marks) -> bool:
+        with self._lock:
+            if marks.key != self._key and self._forgotten:
+                return False
+            self._key = marks.key
+            self._forgotten.update(marks.digests)
+            return True
+
+    def problems(self) -> list[str]:
+        return []
 
     def check(self) -> None: ...
 

@@ -11,18 +11,24 @@ import contextlib
 import json
 import secrets
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
-from time import sleep
+from hashlib import sha1
+from time import sleep, time
 from typing import Any
+from zlib import crc32
 
+from linrec.serving.stores.redis_scripts import COMMIT, FORGET, REPLACE
 from linrec.serving.stores.store import (
     Change,
+    DamagedError,
     Event,
     Forgotten,
     Head,
+    Marks,
+    StoredSnapshot,
     StoreError,
     StoreFullError,
     new_version,
+    user_digest,
 )
 from linrec.types import InputError
 
@@ -36,68 +42,8 @@ except ImportError:  # reported when a store is opened
 SECONDS = 2.0  # to connect, and for a reply
 PREFIX = "linrec"
 SAFE = {"maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": "always"}
+ATTEMPTS, CHANGED_MEANWHILE = 50, 2
 VACUUM_SECONDS = 600  # for Redis to write its files again
-
-# KEYS: head, events, ids, users, forgotten. ARGV: user, version read, new version, snapshot or "",
-# keep, digest of the user if forgotten ones are refused, then time, item and id ("" for none) of
-# each event. Members of the sorted set begin with the number of arrival, so that equal times keep
-# that order.
-_COMMIT = """
-local version = redis.call('HGET', KEYS[1], 'version')
-if version == ARGV[3] then return 1 end  -- sent again because the reply was lost
-if (version or '') ~= ARGV[2] then return 0 end
-if ARGV[6] ~= '' and redis.call('SISMEMBER', KEYS[5], ARGV[6]) == 1 then return 0 end
-local arrived = tonumber(redis.call('HGET', KEYS[1], 'arrived') or '0')
-for at = 7, #ARGV, 3 do
-  local member = string.format('%016d', arrived) .. ARGV[at + 1]
-  redis.call('ZADD', KEYS[2], ARGV[at], member)
-  if ARGV[at + 2] ~= '' then
-    redis.call('HSET', KEYS[3], ARGV[at + 2], 1)
-  end
-  arrived = arrived + 1
-end
-local surplus = redis.call('ZCARD', KEYS[2]) - tonumber(ARGV[5])
-if surplus > 0 then
-  local popped = redis.call('ZPOPMIN', KEYS[2], surplus)
-  for at = 1, #popped, 2 do
-    local id = cjson.decode(string.sub(popped[at], 17))[2]
-    if id ~= cjson.null and id ~= nil then redis.call('HDEL', KEYS[3], id) end
-  end
-end
-local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
-redis.call('HSET', KEYS[1], 'version', ARGV[3], 'arrived', arrived, 'snapshot', ARGV[4],
-  'events', redis.call('ZCARD', KEYS[2]), 'newest', last[2] or '-inf')
-redis.call('ZADD', KEYS[4], 0, ARGV[1])
-return 1
-"""
-
-_FORGET = """
-redis.call('SADD', KEYS[5], ARGV[2])
-redis.call('ZREM', KEYS[4], ARGV[1])
-return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
-"""
-
-# ARGV: event id, new version, item as JSON or "" to remove the event, time or ""
-_REPLACE = """
-if redis.call('HEXISTS', KEYS[3], ARGV[1]) == 0 then return 0 end
-local all = redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES')
-for at = 1, #all, 2 do
-  if cjson.decode(string.sub(all[at], 17))[2] == ARGV[1] then
-    redis.call('ZREM', KEYS[2], all[at])
-    if ARGV[3] == '' then
-      redis.call('HDEL', KEYS[3], ARGV[1])
-    else
-      local time = ARGV[4] ~= '' and ARGV[4] or all[at + 1]
-      redis.call('ZADD', KEYS[2], time, string.sub(all[at], 1, 16) .. ARGV[3])
-    end
-    break
-  end
-end
-local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
-redis.call('HSET', KEYS[1], 'version', ARGV[2], 'snapshot', '',
-  'events', redis.call('ZCARD', KEYS[2]), 'newest', last[2] or '-inf')
-return 1
-"""
 
 
 class RedisStore:
@@ -115,9 +61,9 @@ class RedisStore:
             )
         except ValueError as error:
             raise InputError(f"{error}; write the store as redis://host:6379/0") from None
-        self._commit = self._redis.register_script(_COMMIT)
-        self._forget = self._redis.register_script(_FORGET)
-        self._replace = self._redis.register_script(_REPLACE)
+        self._commit = self._redis.register_script(COMMIT)
+        self._forget = self._redis.register_script(FORGET)
+        self._replace = self._redis.register_script(REPLACE)
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -130,7 +76,7 @@ class RedisStore:
         with self._connected() as connection:
             pipe = connection.pipeline(transaction=False)
             for user in users:
-                pipe.hmget(_keys(user)[0], "version", "events", "newest", "snapshot")
+                pipe.hgetall(_keys(user)[0])
             return [_head(values) for values in pipe.execute()]
 
     def known_ids(self, users: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
@@ -150,7 +96,7 @@ class RedisStore:
             salt = self._salt() if any(change.unless_forgotten for change in changes) else b""
             pipe = connection.pipeline(transaction=False)
             for change in changes:
-                digest = _digest(change.user, salt) if change.unless_forgotten else ""
+                digest = user_digest(change.user, salt).hex() if change.unless_forgotten else ""
                 arguments = _arguments(change, digest)
                 self._commit(keys=_keys(change.user), args=arguments, client=pipe)
             return [reply == 1 for reply in pipe.execute()]
@@ -159,22 +105,37 @@ class RedisStore:
         with self._connected() as connection:
             first = 0 if newest is None else -newest
             rows = connection.zrange(_keys(user)[1], first, -1, withscores=True)
-        return [_event(member, time) for member, time in rows]
+        return [_event(user, member, time) for member, time in rows]
+
+    def oldest(self, user: str, count: int) -> list[float]:
+        with self._connected() as connection:
+            rows = connection.zrange(_keys(user)[1], 0, count - 1, withscores=True)
+        return [float(time) for _, time in rows]
 
     def forget(self, user: str) -> Forgotten:
         """Redis keeps the bytes in its append-only file or dump until that is written again."""
         with self._connected():
-            existed = self._forget(keys=_keys(user), args=[user, _digest(user, self._salt())])
+            existed = self._forget(
+                keys=_keys(user), args=[user, user_digest(user, self._salt()).hex()]
+            )
             return Forgotten(bool(existed), pending=bool(existed))
 
     def replace_event(
         self, user: str, event_id: str, item: str | None, time: float | None = None
     ) -> Forgotten:
-        member = "" if item is None else _member(item, event_id)
-        given = [event_id, new_version(), member, "" if time is None else repr(time)]
-        with self._connected():
-            existed = bool(self._replace(keys=_keys(user), args=given))
-            return Forgotten(existed, pending=existed)
+        for _ in range(ATTEMPTS):  # another writer may come between reading and writing
+            head = self.heads([user])[0]
+            old = [event for event in self.history(user) if event.id == event_id]
+            if head is None or not old:
+                return Forgotten(False, pending=False)
+            new = Event(item or "", old[0].time if time is None else time, event_id)
+            member = "" if item is None else _member(user, new)
+            given = [event_id, new_version(), member, repr(float(new.time)), head.version]
+            with self._connected():
+                reply = self._replace(keys=_keys(user), args=given)
+            if reply != CHANGED_MEANWHILE:
+                return Forgotten(bool(reply), pending=bool(reply))
+        raise StoreError("other writers kept changing the user; try again")
 
     def vacuum(self) -> bool:
         with self._connected() as connection:
@@ -196,13 +157,59 @@ class RedisStore:
             assert salt is not None
         return salt
 
-    def users(self, prefix: str, limit: int) -> list[str]:
+    def users(self, prefix: str, limit: int, after: str = "") -> list[str]:
         low = prefix.encode()
+        first = b"(" + after.encode() if after.encode() > low else b"[" + low
         with self._connected() as connection:
             rows = connection.zrangebylex(
-                f"{PREFIX}:users", b"[" + low, b"[" + low + b"\xff", start=0, num=limit
+                f"{PREFIX}:users", first, b"[" + low + b"\xff", start=0, num=limit
             )
         return [user.decode() for user in rows]
+
+    def expire(self, before: float, limit: int) -> int:
+        with self._connected() as connection:
+            written = f"{PREFIX}:written"
+            if connection.zcard(written) < connection.zcard(f"{PREFIX}:users"):
+                # of an older format: their time begins now
+                pairs = connection.zscan_iter(f"{PREFIX}:users", count=1000)
+                missing = {user: time() for user, _ in pairs}
+                connection.zadd(written, missing, nx=True)
+            rows = connection.zrangebyscore(written, "-inf", f"({before!r}", start=0, num=limit)
+            users = [row.decode() for row in rows]
+            salt = self._salt()
+            gone = [
+                self._forget(
+                    keys=_keys(user), args=[user, user_digest(user, salt).hex(), repr(before)]
+                )
+                for user in users
+            ]
+        return sum(map(bool, gone))
+
+    def forgotten(self) -> Marks:
+        with self._connected() as connection:
+            digests = connection.smembers(f"{PREFIX}:forgotten")
+            return Marks(self._salt(), frozenset(bytes.fromhex(d.decode()) for d in digests))
+
+    def add_forgotten(self, marks: Marks) -> bool:
+        with self._connected() as connection:
+            if self._salt() != marks.key:
+                if connection.scard(f"{PREFIX}:forgotten"):
+                    return False
+                connection.set(f"{PREFIX}:salt", marks.key)
+            for digest in marks.digests:
+                connection.sadd(f"{PREFIX}:forgotten", digest.hex())
+        return True
+
+    def problems(self) -> list[str]:
+        """Events, or ids of events, of users who are not in the list of users."""
+        lost = 0
+        with self._connected() as connection:
+            for part in ("head", "events", "ids"):
+                for key in connection.scan_iter(f"{PREFIX}:{part}:*", count=1000):
+                    user = key[len(f"{PREFIX}:{part}:") :]
+                    if connection.zscore(f"{PREFIX}:users", user) is None:
+                        lost += connection.exists(key)  # it may be forgotten right now
+        return [f"{lost} records belong to no user"] if lost else []
 
     def check(self) -> None:
         with self._connected() as connection:
@@ -223,40 +230,69 @@ class RedisStore:
         self._redis.close()
 
 
-def _digest(user: str, salt: bytes) -> str:
-    """Of a forgotten user, with a key of this store, so that the id itself is not kept."""
-    return blake2b(user.encode(), key=salt, digest_size=16).hexdigest()
-
-
 def _keys(user: str) -> list[str]:
     own = [f"{PREFIX}:{part}:{user}" for part in ("head", "events", "ids")]
-    return [*own, f"{PREFIX}:users", f"{PREFIX}:forgotten"]
+    return [*own, f"{PREFIX}:users", f"{PREFIX}:forgotten", f"{PREFIX}:written"]
 
 
 def _arguments(change: Change, digest: str) -> list[Any]:
     arguments: list[Any] = [
         change.user, change.version or "", change.new_version, change.snapshot or b"", change.keep,
-        digest,
+        digest, repr(change.written),
     ]  # fmt: skip
     for event in change.events:
-        arguments += [repr(event.time), _member(event.item, event.id), event.id or ""]
+        arguments += [repr(float(event.time)), _member(change.user, event), event.id or ""]
     return arguments
 
 
-def _member(item: str, event_id: str | None) -> str:
-    return json.dumps([item, event_id], ensure_ascii=False)
+def _member(user: str, event: Event) -> str:
+    return json.dumps([event.item, event.id, _checksum(user, event)], ensure_ascii=False)
 
 
-def _head(values: Sequence[bytes | None]) -> Head | None:
-    version, events, newest, snapshot = values
-    if version is None:
+def _checksum(user: str, event: Event) -> int:
+    return crc32(repr((user, event.item, float(event.time), event.id)).encode())
+
+
+def _head(fields: dict[bytes, bytes]) -> Head | None:
+    if not fields:
         return None
-    return Head(version.decode(), int(events or 0), float(newest or 0), snapshot or None)
+    try:
+        version, events = fields[b"version"].decode(), int(fields[b"events"])
+        snapshots = [
+            (int(value[:16]), value[16:32].decode(), int(value[32:48]), value[48:])
+            for name, value in fields.items()
+            if name.startswith(b"s:")
+        ]
+        arrived = int(fields[b"arrived"])
+        if fields.get(b"snapshot"):  # of an older format: always of the newest version
+            snapshots.append((arrived, version, events, fields[b"snapshot"]))
+        newest = float(fields[b"newest"])
+        checked = b" ".join(fields[n] for n in (b"version", b"arrived", b"events", b"newest"))
+    except (KeyError, ValueError):
+        raise _damaged() from None
+    checksum = fields.get(b"checksum")  # older formats have none
+    if checksum is not None and checksum.decode("ascii", "replace") != sha1(checked).hexdigest():
+        raise _damaged()
+    snapshots.sort(key=lambda each: (each[0], each[1] == version), reverse=True)
+    stored = (StoredSnapshot(v, kept, arrived - at, what) for at, v, kept, what in snapshots)
+    return Head(version, events, newest, tuple(stored))
 
 
-def _event(member: bytes, time: float) -> Event:
-    item, name = json.loads(member[16:])
-    return Event(item, float(time), name)
+def _event(user: str, member: bytes, time: float) -> Event:
+    try:
+        item, name, *checksum = json.loads(member[16:])
+        event = Event(item, float(time), name)
+    except ValueError:
+        raise _damaged() from None
+    if checksum and checksum[0] != _checksum(user, event):  # older formats have none
+        raise _damaged()
+    return event
+
+
+def _damaged() -> DamagedError:
+    return DamagedError(
+        "the Redis store has damaged records of this user; see `linrec store check`"
+    )
 
 
 def _store_error(error: Exception) -> StoreError:

@@ -7,26 +7,41 @@ a killed process nor a power cut takes it back. Several processes of one machine
 from __future__ import annotations
 
 import contextlib
-import secrets
 import sqlite3
 from collections import deque
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from linrec.serving.stores.sqlite_files import (
+    check_room,
+    copy,
+    private_file,
+    store_error,
+    structural_problems,
+)
+from linrec.serving.stores.sqlite_schema import (
+    event_checksum,
+    head_checksum,
+    prepare,
+    version_warnings,
+)
+from linrec.serving.stores.sqlite_snapshots import put_snapshot
 from linrec.serving.stores.store import (
     Change,
+    DamagedError,
     Event,
     Forgotten,
     Head,
+    Marks,
+    StoredSnapshot,
     StoreError,
     StoreFullError,
     new_version,
+    user_digest,
 )
 from linrec.types import InputError
 
-FORMAT = 1
 WAIT_SECONDS = 5.0  # for another process's write
 MAX_VARIABLES = 500  # of one statement; old SQLite allows 999
 PROBE_BYTES = 65_536
@@ -34,30 +49,6 @@ ERASE_WAIT, ERASE_ATTEMPTS = 0.5, 3  # seconds, for readers of what was deleted
 # a deletion rewrites the file at once up to this size, because pages that were split may hold
 # copies of rows that secure_delete does not reach; larger ones are rewritten by `vacuum`
 MAX_REWRITE = 32 * 2**20
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS users (
-    number INTEGER PRIMARY KEY,
-    user TEXT NOT NULL UNIQUE,
-    version TEXT NOT NULL,
-    events INTEGER NOT NULL,
-    arrived INTEGER NOT NULL,
-    newest REAL NOT NULL,
-    snapshot BLOB
-);
-CREATE TABLE IF NOT EXISTS events (
-    number INTEGER NOT NULL,
-    time REAL NOT NULL,
-    arrival INTEGER NOT NULL,
-    item TEXT NOT NULL,
-    id TEXT,
-    PRIMARY KEY (number, time, arrival)
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX IF NOT EXISTS ids ON events (number, id) WHERE id IS NOT NULL;
-CREATE TABLE IF NOT EXISTS probe (content BLOB);
-CREATE TABLE IF NOT EXISTS forgotten (digest BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS salt (number INTEGER PRIMARY KEY CHECK (number = 1), value BLOB);
-"""
 
 
 class SQLiteStore:
@@ -70,28 +61,14 @@ class SQLiteStore:
         if not self.path.parent.is_dir():
             raise InputError(f"{self.path.parent} is not a folder; choose a place for the store")
         try:
-            self._prepare()
-        except sqlite3.DatabaseError as error:
+            private_file(self.path)
+            with self._borrowed() as connection:
+                prepare(connection, self.path)
+        except (sqlite3.DatabaseError, OSError) as error:
             raise InputError(
                 f"{self.path} cannot be used as a store ({error}); choose another place or set it "
                 "right"
             ) from None
-
-    def _prepare(self) -> None:
-        with self._borrowed() as connection:
-            connection.execute("PRAGMA journal_mode=WAL")
-            (found,) = connection.execute("PRAGMA user_version").fetchone()
-            if found not in (0, FORMAT):
-                raise InputError(
-                    f"{self.path} has store format {found} and this linrec reads {FORMAT}; "
-                    "choose another place"
-                )
-            connection.executescript(
-                f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={FORMAT}; COMMIT"
-            )
-            fresh = (secrets.token_bytes(16),)
-            connection.execute("INSERT OR IGNORE INTO salt VALUES (1, ?)", fresh)
-            (self._salt,) = connection.execute("SELECT value FROM salt").fetchone()
 
     @contextlib.contextmanager
     def _borrowed(self) -> Iterator[sqlite3.Connection]:
@@ -123,7 +100,7 @@ class SQLiteStore:
             with self._borrowed() as connection:
                 yield connection
         except sqlite3.Error as error:
-            known = _store_error(error, self.path)
+            known = store_error(error, self.path)
             self._full = self._full or isinstance(known, StoreFullError)
             raise known from error
 
@@ -145,12 +122,30 @@ class SQLiteStore:
             for at in range(0, len(users), MAX_VARIABLES):
                 some = users[at : at + MAX_VARIABLES]
                 rows = connection.execute(
-                    "SELECT user, version, events, newest, snapshot FROM users "
-                    f"WHERE user IN ({_marks(some)})",
+                    "SELECT number, user, users.version, users.events, users.arrived, newest, "
+                    "checksum, s.version, s.events, users.arrived - s.arrived, content "
+                    "FROM users LEFT JOIN snapshots s USING (number) "
+                    f"WHERE user IN ({_marks(some)}) "
+                    "ORDER BY s.arrived DESC, s.version = users.version DESC",
                     some,
                 )
-                found.update((user, Head(*head)) for user, *head in rows)
+                for row in rows:
+                    self._add_head(found, row[:7], row[7:])
         return [found.get(user) for user in users]
+
+    def _add_head(self, found: dict[str, Head], head: Any, snapshot: Any) -> None:
+        number, user, version, events, arrived, newest, checksum = head
+        if checksum != head_checksum(number, user, version, events, arrived, newest):
+            raise self._damaged()
+        old = found.get(user)
+        more = () if snapshot[0] is None else (StoredSnapshot(*snapshot),)
+        kept = more if old is None else (*old.snapshots, *more)
+        found[user] = Head(version, events, newest, kept)
+
+    def _damaged(self) -> DamagedError:
+        return DamagedError(
+            f"the store {self.path.name} has damaged records of this user; see `linrec store check`"
+        )
 
     def known_ids(self, users: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
         with self._reading() as connection:
@@ -174,36 +169,30 @@ class SQLiteStore:
 
     def _apply(self, connection: sqlite3.Connection, change: Change) -> bool:
         row = connection.execute(
-            "SELECT number, version, events, arrived, newest FROM users WHERE user = ?",
+            "SELECT number, version, events, arrived, newest, written FROM users WHERE user = ?",
             (change.user,),
         ).fetchone()
-        number, version, kept, arrived, newest = row or (None, None, 0, 0, float("-inf"))
+        number, version, kept, arrived, newest, written = row or (
+            None, None, 0, 0, float("-inf"), change.written
+        )  # fmt: skip
         if version != change.version:
             return False
         if change.unless_forgotten and self._is_forgotten(connection, change.user):
             return False
         times = [event.time for event in change.events]
-        kept, newest = kept + len(times), max([newest, *times])
-        surplus = max(kept - change.keep, 0)
-        head = (change.new_version, kept - surplus, arrived + len(times), newest, change.snapshot)
         if number is None:
             number = connection.execute(
-                "INSERT INTO users (version, events, arrived, newest, snapshot, user) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                (*head, change.user),
+                "INSERT INTO users VALUES (NULL, ?, '', 0, 0, 0, 0, 0)", (change.user,)
             ).lastrowid
-        else:
-            connection.execute(
-                "UPDATE users SET version = ?, events = ?, arrived = ?, newest = ?, snapshot = ? "
-                "WHERE number = ?",
-                (*head, number),
-            )
+            assert number is not None
+        elif any(time < newest for time in times):  # no state is of a beginning any more
+            connection.execute("DELETE FROM snapshots WHERE number = ?", (number,))
+        kept, newest = kept + len(times), max([newest, *times])
+        surplus = max(kept - change.keep, 0)
+        events = zip(range(arrived, arrived + len(times)), change.events, strict=True)
         connection.executemany(
-            "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-            [
-                (number, event.time, arrived + place, event.item, event.id)
-                for place, event in enumerate(change.events)
-            ],
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
+            [_row(number, arrival, event) for arrival, event in events],
         )
         if surplus:
             connection.execute(
@@ -211,35 +200,89 @@ class SQLiteStore:
                 "FROM events WHERE number = ? ORDER BY time, arrival LIMIT ?)",
                 (number, surplus),
             )
+        head = (change.user, change.new_version, kept - surplus, arrived + len(times), newest)
+        connection.execute(
+            "UPDATE users SET version = ?, events = ?, arrived = ?, newest = ?, written = ?, "
+            "checksum = ? WHERE number = ?",
+            (*head[1:], change.written if times else written, head_checksum(number, *head), number),
+        )
+        if change.snapshot is not None:
+            put_snapshot(connection, change, (number, *head[1:4]))
         return True
 
     def history(self, user: str, newest: int | None = None) -> list[Event]:
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT item, time, id FROM events "
-                "WHERE number = (SELECT number FROM users WHERE user = ?) "
+                "SELECT number, time, arrival, item, id, events.checksum, events FROM users "
+                "JOIN events USING (number) WHERE user = ? "
                 "ORDER BY time DESC, arrival DESC LIMIT ?",
                 (user, -1 if newest is None else newest),
             ).fetchall()
-        return [Event(*row) for row in reversed(rows)]
+        kept = rows[0][-1] if rows else 0
+        if len(rows) != (kept if newest is None else min(kept, newest)) or any(
+            event_checksum(*row[:5]) != row[5] for row in rows
+        ):
+            raise self._damaged()
+        return [Event(item, time, name) for _, time, _, item, name, *_ in reversed(rows)]
+
+    def oldest(self, user: str, count: int) -> list[float]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT time FROM events WHERE number = (SELECT number FROM users WHERE user = ?) "
+                "ORDER BY time, arrival LIMIT ?",
+                (user, count),
+            )
+            return [row[0] for row in rows]
 
     def forget(self, user: str) -> Forgotten:
         with self._writing() as connection:
-            digest = (self._digest(user),)
-            connection.execute("INSERT OR IGNORE INTO forgotten VALUES (?)", digest)
+            gone = self._delete(connection, user)
+        return Forgotten(gone, pending=gone and not self._erase())
+
+    def _delete(self, connection: sqlite3.Connection, user: str) -> bool:
+        digest = (user_digest(user, self._key(connection)),)
+        connection.execute("INSERT OR IGNORE INTO forgotten VALUES (?)", digest)
+        for table in ("events", "snapshots"):
             connection.execute(
-                "DELETE FROM events WHERE number = (SELECT number FROM users WHERE user = ?)",
+                f"DELETE FROM {table} WHERE number = (SELECT number FROM users WHERE user = ?)",
                 (user,),
             )
-            gone = connection.execute("DELETE FROM users WHERE user = ?", (user,)).rowcount
-        return Forgotten(gone > 0, pending=gone > 0 and not self._erase())
+        return connection.execute("DELETE FROM users WHERE user = ?", (user,)).rowcount > 0
 
-    def _digest(self, user: str) -> bytes:
-        """Of a forgotten user, with a key of this store, so that the id itself is not kept."""
-        return blake2b(user.encode(), key=self._salt, digest_size=16).digest()
+    def expire(self, before: float, limit: int) -> int:
+        with self._writing() as connection:
+            rows = connection.execute(
+                "SELECT user FROM users WHERE written < ? LIMIT ?", (before, limit)
+            ).fetchall()
+            for (user,) in rows:
+                self._delete(connection, user)
+        if rows:
+            self._erase()
+        return len(rows)
+
+    def forgotten(self) -> Marks:
+        with self._reading() as connection:
+            rows = connection.execute("SELECT digest FROM forgotten")
+            return Marks(self._key(connection), frozenset(row[0] for row in rows))
+
+    def add_forgotten(self, marks: Marks) -> bool:
+        with self._writing() as connection:
+            others = connection.execute("SELECT 1 FROM forgotten LIMIT 1").fetchone()
+            if marks.key != self._key(connection) and others is not None:
+                return False
+            connection.execute("UPDATE salt SET value = ?", (marks.key,))
+            rows = [(digest,) for digest in marks.digests]
+            connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", rows)
+        return True
+
+    def _key(self, connection: sqlite3.Connection) -> bytes:
+        """Of the marks; an import into an empty store may change it."""
+        (key,) = connection.execute("SELECT value FROM salt").fetchone()
+        found: bytes = key
+        return found
 
     def _is_forgotten(self, connection: sqlite3.Connection, user: str) -> bool:
-        digest = (self._digest(user),)
+        digest = (user_digest(user, self._key(connection)),)
         found = connection.execute("SELECT 1 FROM forgotten WHERE digest = ?", digest).fetchone()
         return found is not None
 
@@ -260,20 +303,24 @@ class SQLiteStore:
             )
             if item is not None:
                 new_time = old_time if time is None else time
-                new = (number, new_time, arrival, item, event_id)
-                connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", new)
+                new = _row(number, arrival, Event(item, new_time, event_id))
+                connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", new)
             self._recount(connection, number)
         return Forgotten(True, pending=not self._erase())
 
     def _recount(self, connection: sqlite3.Connection, number: int) -> None:
-        """The head after an event was changed: its state has to be rebuilt."""
+        """The head after an event was changed: its states have to be rebuilt."""
         kept, newest = connection.execute(
             "SELECT count(*), max(time) FROM events WHERE number = ?", (number,)
         ).fetchone()
+        user, arrived = connection.execute(
+            "SELECT user, arrived FROM users WHERE number = ?", (number,)
+        ).fetchone()
+        head = (user, new_version(), kept, arrived, float("-inf") if newest is None else newest)
+        connection.execute("DELETE FROM snapshots WHERE number = ?", (number,))
         connection.execute(
-            "UPDATE users SET version = ?, events = ?, newest = ?, snapshot = NULL "
-            "WHERE number = ?",
-            (new_version(), kept, float("-inf") if newest is None else newest, number),
+            "UPDATE users SET version = ?, events = ?, newest = ?, checksum = ? WHERE number = ?",
+            (head[1], kept, head[4], head_checksum(number, *head), number),
         )
 
     def _erase(self) -> bool:
@@ -301,12 +348,12 @@ class SQLiteStore:
         self._log_pending = bool(busy)
         return not busy
 
-    def users(self, prefix: str, limit: int) -> list[str]:
-        after = prefix + "\U0010ffff"
+    def users(self, prefix: str, limit: int, after: str = "") -> list[str]:
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT user FROM users WHERE user >= ? AND user <= ? ORDER BY user LIMIT ?",
-                (prefix, after, limit),
+                "SELECT user FROM users WHERE user >= ? AND user <= ? AND user > ? "
+                "ORDER BY user LIMIT ?",
+                (prefix, prefix + "\U0010ffff", after, limit),
             )
             return [row[0] for row in rows]
 
@@ -315,6 +362,7 @@ class SQLiteStore:
             self._empty_log()
         if self._full:
             self._probe()
+        check_room(self.path)
         with self._reading() as connection:
             connection.execute("SELECT 1 FROM users LIMIT 1").fetchone()
 
@@ -327,7 +375,15 @@ class SQLiteStore:
         self._full = False
 
     def warnings(self) -> list[str]:
-        return []
+        return version_warnings()
+
+    def problems(self) -> list[str]:
+        with self._reading() as connection:
+            return structural_problems(connection)
+
+    def backup(self, target: Path) -> None:
+        with self._reading() as connection:
+            copy(connection, target)
 
     def close(self) -> None:
         self._closed = True
@@ -339,7 +395,6 @@ def _marks(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
-    if "is full" in str(error):  # SQLITE_FULL, whose code the module tells only from 3.11 on
-        return StoreFullError(f"the disk of the store {path.name} is full; free some space")
-    return StoreError(f"the store {path.name} does not answer ({error}); try again later")
+def _row(number: int, arrival: int, event: Event) -> tuple[Any, ...]:
+    row = (number, float(event.time), arrival, event.item, event.id)
+    return (*row, event_checksum(*row))
