@@ -31,7 +31,7 @@ def items(found: linrec.Recommendations, who: object) -> list[str]:
     return found.table.filter(pl.col("user") == who)["item"].to_list()
 
 
-# ----------------------------------------------------------------------------- who can be asked for
+# ----------------------------------------------------------------------------- who can be given
 
 
 def test_the_next_item_comes_first(trained: Recommender) -> None:
@@ -50,7 +50,7 @@ def test_the_next_item_comes_first(trained: Recommender) -> None:
 def test_users_by_their_ids_are_users_by_their_histories(trained: Recommender, store) -> None:
     by_id = trained.recommend([B, A], k=4)
     by_history = trained.recommend([history(store, B), history(store, A)], k=4)
-    assert by_id.table["user"].to_list() == [B] * 4 + [A] * 4  # in the order asked for
+    assert by_id.table["user"].to_list() == [B] * 4 + [A] * 4  # in the given order
     assert by_id.table.drop("user").equals(by_history.table.drop("user"))
 
 
@@ -126,7 +126,7 @@ def test_nobody(trained: Recommender) -> None:
 
 
 @pytest.mark.parametrize(
-    ("who", "told"),
+    ("who", "message"),
     [
         ("100", "as a list of ids, not as the single value '100'"),
         (100, "as a list of ids, not as the single value 100"),
@@ -137,8 +137,8 @@ def test_nobody(trained: Recommender) -> None:
         (pl.DataFrame({"user": [1]}), "no column that is plainly the item"),
     ],
 )
-def test_who_cannot_be_meant_is_refused(trained: Recommender, who, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_who_cannot_be_meant_is_refused(trained: Recommender, who, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         trained.recommend(who)
 
 

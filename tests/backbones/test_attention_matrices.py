@@ -31,10 +31,10 @@ def test_every_layer_is_shown_and_nothing_left_behind(backbone: str, layers: int
     before = model.encode(HISTORIES)
     found = model.attention_matrices(HISTORIES)
     assert len(found) == layers
-    asked = 1 if backbone == "bert4rec" else 0  # the mask behind the history
+    requested = 1 if backbone == "bert4rec" else 0  # the mask behind the history
     for matrix in found:
-        assert matrix.shape == (2, 2, 5 + asked, 5 + asked)
-        torch.testing.assert_close(matrix[0].sum(-1), torch.ones(2, 5 + asked))
-        assert (matrix[1, :, :, 2 + asked :] == 0).all()
+        assert matrix.shape == (2, 2, 5 + requested, 5 + requested)
+        torch.testing.assert_close(matrix[0].sum(-1), torch.ones(2, 5 + requested))
+        assert (matrix[1, :, :, 2 + requested :] == 0).all()
     torch.testing.assert_close(model.encode(HISTORIES), before)
     assert not any(part._forward_hooks for part in model.modules())

@@ -35,8 +35,8 @@ def test_the_mask_does_not_count_towards_max_length() -> None:
 
 def test_what_is_known_of_a_user_stands_at_the_mask() -> None:
     found, items = bert4rec(), history(9)
-    asked = torch.cat([items, torch.tensor([[MASK]])], 1)
-    close(found.encode(sequences(items))[0], hidden(found, asked)[0, -1])
+    requested = torch.cat([items, torch.tensor([[MASK]])], 1)
+    close(found.encode(sequences(items))[0], hidden(found, requested)[0, -1])
 
 
 def test_the_mask_has_a_position_of_its_own() -> None:

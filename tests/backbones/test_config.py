@@ -78,7 +78,7 @@ def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], remedy: st
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"backbone": "gru"}, "unknown backbone 'gru'; choose from sasrec"),
         ({"objective": "cloze"}, "sasrec cannot be trained on cloze; choose objective=all-"),
@@ -100,8 +100,8 @@ def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], remedy: st
         ),
     ],
 )
-def test_what_the_backbone_has_no_use_for_is_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told) as refused:
+def test_what_the_backbone_has_no_use_for_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as refused:
         build(model_config(**SMALL | changes), ItemFeatures.ids(3))
     assert "\n" not in str(refused.value)
 

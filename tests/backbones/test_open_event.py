@@ -68,8 +68,8 @@ def test_cut_anywhere_the_same_events_are_closed(histories, cuts) -> None:
         events, opened = opened.followed_by(items, times)
         assert events.items.shape == items.shape
         closed = [a + b for a, b in zip(closed, rows_of(events), strict=True)]
-    asked = rows_of(opened.at(torch.full((len(left),), REQUEST)))
-    for events, found, newest in zip(histories, closed, asked, strict=True):
+    requested = rows_of(opened.at(torch.full((len(left),), REQUEST)))
+    for events, found, newest in zip(histories, closed, requested, strict=True):
         items, times = [item for item, _ in events], [time for _, time in events]
         assert same(found + newest, whole(items, times) if items else [])
 

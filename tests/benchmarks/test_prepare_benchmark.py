@@ -1,4 +1,4 @@
-"""The benchmark of `prepare` draws what it says and keeps one row a size."""
+"""The benchmark of `prepare` draws what it says and keeps one row per size."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def test_the_log_is_the_same_whenever_it_is_drawn(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["prepare", "--events", "999", "--users", "9", "--items", "7"])
     monkeypatch.setattr(benchmark, "CHUNK", 500)
-    asked = benchmark._arguments()
+    requested = benchmark._arguments()
     tables = []
     for name in ("a", "b"):
-        benchmark.generate(tmp_path / name, asked)
+        benchmark.generate(tmp_path / name, requested)
         tables.append(pl.read_parquet(tmp_path / name))
     assert tables[0].equals(tables[1])
     assert tables[0].shape == (999, 3)

@@ -78,8 +78,8 @@ def test_the_readme_tells_attention_at_three_lengths() -> None:
         for width in (16, 32)
         for length in (100, 200, 1_000, 4_000)
     ]
-    told = speed.attention({"command": "c", **SURROUNDINGS, "threads": 1, "rows": rows})
-    assert ": 2.0 x at N = 200, 10.0 x at N = 1,000, 40.0 x at N = 4,000; 1 thread of" in told
+    message = speed.attention({"command": "c", **SURROUNDINGS, "threads": 1, "rows": rows})
+    assert ": 2.0 x at N = 200, 10.0 x at N = 1,000, 40.0 x at N = 4,000; 1 thread of" in message
 
 
 def test_sampled_protocols_stand_beside_full_ranking() -> None:
@@ -87,16 +87,16 @@ def test_sampled_protocols_stand_beside_full_ranking() -> None:
     data = {"name": "gowalla", "users": 3, "items": 4, "events": 12}
     row = {"version": "linrec 1", "torch": "2", "eval_seconds": 4.0, "pop100_seconds": 2.5}
     outcome = {"command": "c", **SURROUNDINGS, "dataset": data, "shape": shape}
-    told = page.with_protocols(outcome | {"rows": [{"name": page.OURS, **row}]})
-    assert "`linrec-decay` by protocol: full ranking 4 s, `pop100` 2.5 s." in told
+    message = page.with_protocols(outcome | {"rows": [{"name": page.OURS, **row}]})
+    assert "`linrec-decay` by protocol: full ranking 4 s, `pop100` 2.5 s." in message
 
 
 def test_tables_of_training_name_command_and_machine() -> None:
     outcome = {"command": "python -m x", **SURROUNDINGS, "targets": 4_000}
     row = {"window": 200, "mechanism": "softmax", "seconds": 1.0, "times_first": 1.0, "mib": 2.0}
-    told = windows.table(outcome | {"rows": [row]})
-    assert "4,000 targets per step; 2 threads of x86_64, AVX2" in told
-    assert "](../results/benchmarks/windows.png)" in told
+    message = windows.table(outcome | {"rows": [row]})
+    assert "4,000 targets per step; 2 threads of x86_64, AVX2" in message
+    assert "](../results/benchmarks/windows.png)" in message
     row = {"items": 9, "loss": "gbce", "ms": 1.0, "times_softmax": 2.0, "mib": 3.0}
     assert "commit abc: `python -m x`." in losses.table(outcome | {"rows": [row]})
 
@@ -104,5 +104,5 @@ def test_tables_of_training_name_command_and_machine() -> None:
 def test_both_curves_are_told_epoch_by_epoch() -> None:
     row = {"epoch": 1.0, "loss": 7.0, "ndcg@10": 0.125}
     both = {"with": [row], "without": [row | {"loss": 7.5}]}
-    told = curves.table({"command": "c", **SURROUNDINGS, "curves": both})
-    assert "| 1 | 7.0000 | 7.5000 | 0.1250 | 0.1250 |" in told
+    message = curves.table({"command": "c", **SURROUNDINGS, "curves": both})
+    assert "| 1 | 7.0000 | 7.5000 | 0.1250 | 0.1250 |" in message

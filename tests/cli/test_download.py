@@ -75,9 +75,9 @@ def test_what_vouches_for_the_archive_is_said(
 
     assert "has the md5 it is known by" in said("ml-1m")
     assert "has the md5 published beside it" in said("ml-latest-small")
-    told = said("gowalla")
-    assert "No checksum is published" in told
-    assert json.loads((tmp_path / "gowalla" / "download.json").read_text())["sha256"] in told
+    message = said("gowalla")
+    assert "No checksum is published" in message
+    assert json.loads((tmp_path / "gowalla" / "download.json").read_text())["sha256"] in message
 
 
 def test_the_folder_is_named_as_the_dataset(
@@ -141,8 +141,8 @@ def test_a_killed_download_goes_on(
 def test_a_bar_on_a_terminal() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100)
-    with arriving("ml-1m.zip", console) as told:
-        told(3_000_000, None)
-        told(3_000_000, 6_000_000)
+    with arriving("ml-1m.zip", console) as message:
+        message(3_000_000, None)
+        message(3_000_000, 6_000_000)
     assert "ml-1m.zip" in screen.getvalue()
     assert "3.0/6.0 MB" in screen.getvalue()

@@ -86,17 +86,17 @@ def test_train_with_features(linrec: Command, films: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("asked", "read"),
+    ("requested", "read"),
     [(None, ("genre", "release_year")), ("item, genre", ("item", "genre"))],
 )
 def test_the_settings_name_what_is_read(
-    asked: str | None, read: tuple[str, ...], films: Path
+    requested: str | None, read: tuple[str, ...], films: Path
 ) -> None:
-    """Without names all but text; the id is a feature like others where it is asked for."""
+    """Without names all but text; the id is a feature like others where it is named."""
     heard: list[str] = []
     callback = Callback()
     callback.on_message = heard.append  # type: ignore[method-assign]
-    recommender = Recommender(**TINY, backbone="fdsa", features=asked)
+    recommender = Recommender(**TINY, backbone="fdsa", features=requested)
     recommender.fit(films, callbacks=[callback])
     assert recommender.config.model.features == read
     assert heard == []
@@ -130,10 +130,10 @@ def test_evaluate_and_recommend(linrec: Command, copy: Path) -> None:
     assert shown.code == 0, shown.err
     assert "NDCG@10" in shown.out
     assert (copy / "evaluation" / "test-full.json").is_file()
-    told = linrec("recommend", copy, "--history", "i03,i04", "-k", 3)
-    assert told.code == 0, told.err
-    assert told.err == ""
-    assert told.out.count("Film") == 3
+    message = linrec("recommend", copy, "--history", "i03,i04", "-k", 3)
+    assert message.code == 0, message.err
+    assert message.err == ""
+    assert message.out.count("Film") == 3
 
 
 def test_compare_with_a_run_without_features(
@@ -181,7 +181,7 @@ def test_resume(linrec: Command, films: Path, copy: Path) -> None:
 def test_resume_with_other_features_is_refused(
     words: list[str], refused: Refused, films: Path, copy: Path
 ) -> None:
-    """None asked for is all of them, in the dataset's order: genre first."""
+    """No names means all of them, in the dataset's order: genre first."""
     before = contents(copy)
     assert "other settings" in refused("train", films, "--out", copy, *SAME, *words)
     assert contents(copy) == before
@@ -209,7 +209,7 @@ def test_resume_after_the_features_changed_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--features", "genre"], "the backbone sasrec has no use for features"),
         (["--features", "genre"], "choose --backbone sasrecf or --backbone fdsa"),
@@ -246,15 +246,17 @@ def test_resume_after_the_features_changed_is_refused(
     ],
 )
 def test_training_that_cannot_be(
-    words: list[object], told: str, films: Path, refused: Refused, tmp_path: Path
+    words: list[object], message: str, films: Path, refused: Refused, tmp_path: Path
 ) -> None:
-    assert told in refused("train", films, "--out", tmp_path / "run", *FLAGS, *words)
+    assert message in refused("train", films, "--out", tmp_path / "run", *FLAGS, *words)
     assert not (tmp_path / "run").exists()
 
 
 def test_features_of_a_dataset_without_any(bare: Path, refused: Refused, tmp_path: Path) -> None:
     words = ("--backbone", "sasrecf", "--features", "genre,year")
-    told = refused("train", bare, "--out", tmp_path / "run", *FLAGS, *words)
-    assert "no feature 'genre' nor any other" in told
-    assert "prepare it again with --items set to a file of items, or leave --features out" in told
+    message = refused("train", bare, "--out", tmp_path / "run", *FLAGS, *words)
+    assert "no feature 'genre' nor any other" in message
+    assert (
+        "prepare it again with --items set to a file of items, or leave --features out" in message
+    )
     assert not (tmp_path / "run").exists()

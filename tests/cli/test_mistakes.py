@@ -24,7 +24,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["prepare", NOWHERE, "--out", "data"], "no/such/place does not exist"),
         (["describe", NOWHERE], "no dataset at no/such/place"),
@@ -41,13 +41,13 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (["recommend", NOWHERE, "--all", "-k", "0"], "Invalid value for '-k'"),
     ],
 )
-def test_mistakes_without_any_data(words: list[str], told: str, refused: Refused) -> None:
-    assert told in refused(*words)
+def test_mistakes_without_any_data(words: list[str], message: str, refused: Refused) -> None:
+    assert message in refused(*words)
     assert list(Path().iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--width", 64, "--heads", 5], "width 64 must be a multiple of heads 5; try --heads 4"),
         (["--attention", "flash"], "unknown attention 'flash'; choose from softmax, linrec"),
@@ -72,9 +72,9 @@ def test_mistakes_without_any_data(words: list[str], told: str, refused: Refused
     ],
 )
 def test_training_that_cannot_be(
-    words: list[object], told: str, dataset: Path, refused: Refused
+    words: list[object], message: str, dataset: Path, refused: Refused
 ) -> None:
-    assert told in refused("train", dataset, "--out", "run", *words)
+    assert message in refused("train", dataset, "--out", "run", *words)
     assert list(Path().iterdir()) == []
 
 
@@ -88,15 +88,15 @@ def test_a_training_that_diverges_is_not_a_mistake(dataset: Path, linrec: Comman
 
 def test_a_recipe_with_a_typo(dataset: Path, refused: Refused) -> None:
     Path("mine.toml").write_text("[model]\nwidht = 64\n")
-    told = refused("train", dataset, "--out", "run", "--recipe", "mine.toml")
-    assert "recipe mine.toml: unknown setting 'widht' in [model]" in told
+    message = refused("train", dataset, "--out", "run", "--recipe", "mine.toml")
+    assert "recipe mine.toml: unknown setting 'widht' in [model]" in message
     assert not Path("run").exists()
 
 
 def test_a_run_that_exists(dataset: Path, run: Path, refused: Refused) -> None:
     before = contents(run)
-    told = refused("train", dataset, "--out", run)
-    assert "already holds a run; add --resume to continue it, --overwrite" in told
+    message = refused("train", dataset, "--out", run)
+    assert "already holds a run; add --resume to continue it, --overwrite" in message
     assert "other settings" in refused("train", dataset, "--out", run, "--resume")
     assert "not both" in refused("train", dataset, "--out", run, "--resume", "--overwrite")
     assert contents(run) == before
@@ -114,8 +114,8 @@ def test_a_place_that_is_not_ours(dataset: Path, refused: Refused) -> None:
 
 def test_a_folder_that_is_no_dataset(refused: Refused) -> None:
     Path("empty").mkdir()
-    told = refused("train", "empty", "--out", "run")
-    assert "the folder empty holds no file of a known format" in told
+    message = refused("train", "empty", "--out", "run")
+    assert "the folder empty holds no file of a known format" in message
     assert not Path("run").exists()
 
 
@@ -139,7 +139,7 @@ def test_runs_of_different_datasets_are_not_compared(run: Path, refused: Refused
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "give exactly one of --user, --history, --users-file and --all"),
         (["--user", "100", "--history", "i03"], "give exactly one of"),
@@ -153,9 +153,9 @@ def test_runs_of_different_datasets_are_not_compared(run: Path, refused: Refused
     ],
 )
 def test_recommendations_that_cannot_be(
-    words: list[str], told: str, run: Path, refused: Refused
+    words: list[str], message: str, run: Path, refused: Refused
 ) -> None:
-    assert told in refused("recommend", run, *words)
+    assert message in refused("recommend", run, *words)
     assert list(Path().iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""A recommender that reads times: trained, evaluated and asked at a time."""
+"""A recommender that reads times: trained, evaluated and queried at a time."""
 
 from __future__ import annotations
 

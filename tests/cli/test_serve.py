@@ -43,16 +43,16 @@ def test_mistakes(refused: Refused, run: Path, tmp_path: Path) -> None:
     )
     gone = f"redis://127.0.0.1:{free_port()}/0"
     dataset = run.parent / "data"
-    told = refused("serve", run, "--port", "0", "--store", gone, "--data", dataset)
-    assert "the Redis store does not answer" in told
+    message = refused("serve", run, "--port", "0", "--store", gone, "--data", dataset)
+    assert "the Redis store does not answer" in message
     assert not list(run.parent.glob("*.sqlite"))
 
 
 def test_a_port_that_is_taken(refused: Refused, run: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told = refused("serve", run, "--store", "memory", "--port", port)
-        assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in told
+        message = refused("serve", run, "--store", "memory", "--port", port)
+        assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in message
 
 
 def test_without_the_extra(refused: Refused, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

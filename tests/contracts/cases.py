@@ -86,7 +86,7 @@ def cycle(users: int = N_USERS) -> SequenceStore:
 
 @cache
 def what_is_known(config: ModelConfig) -> ItemFeatures:
-    """What the backbone would be told of the items of the cycle."""
+    """What the backbone would know of the items of the cycle."""
     if not isinstance(config, FeatureConfig):
         return ItemFeatures.ids(N_ITEMS)
     table, names = cycle().item_table, config.features

@@ -31,8 +31,8 @@ def assert_same_answers(found: Recommender, expected: Recommender) -> None:
     assert found.config.training == expected.config.training
     assert torch.equal(scores(found), scores(expected))
     for who in (SOME, cycle().users.ids):
-        asked = {"who": who, "k": 16, "data": cycle()}
-        assert found.recommend(**asked).table.equals(expected.recommend(**asked).table)
+        requested = {"who": who, "k": 16, "data": cycle()}
+        assert found.recommend(**requested).table.equals(expected.recommend(**requested).table)
 
 
 def test_saved_and_loaded_is_the_same_model(fitted: Fitted, tmp_path: Path) -> None:

@@ -150,8 +150,8 @@ def test_the_state_does_not_grow(backbone: str, attention: str, time_gaps: bool)
 def test_what_reads_both_ways_says_that_it_re_encodes(
     backbone: str, objective: str, attention: str
 ) -> None:
-    told = f"{backbone} trained on {objective} reads a history both ways.*re-encodes"
-    assert_refused(told, backbone, attention, objective=objective)
+    message = f"{backbone} trained on {objective} reads a history both ways.*re-encodes"
+    assert_refused(message, backbone, attention, objective=objective)
 
 
 @CAUSAL_BACKBONES
@@ -165,9 +165,9 @@ def test_a_max_length_says_that_it_re_encodes(backbone: str, attention: str) -> 
     assert_refused("with max_length 10 .*re-encodes", backbone, attention, max_length=10)
 
 
-def assert_refused(told: str, backbone: str, attention: str, **changes: Any) -> None:
+def assert_refused(message: str, backbone: str, attention: str, **changes: Any) -> None:
     encoder = model(backbone, attention, **changes)
-    with pytest.raises(InputError, match=told) as refused:
+    with pytest.raises(InputError, match=message) as refused:
         encoder.start(1)
     assert str(refused.value) == encoder.why_no_state()
     assert "\n" not in str(refused.value)

@@ -163,11 +163,11 @@ def test_the_table_shows_model_baselines_and_interval(case) -> None:
 
 
 def test_progress_reaches_every_user_once(case) -> None:
-    told: list[int] = []
-    options = EvaluationOptions(progress=lambda done, _: told.append(done))
+    message: list[int] = []
+    options = EvaluationOptions(progress=lambda done, _: message.append(done))
     evaluation, _ = evaluate(*case, options)
-    assert told[-1] == evaluation.n_users
-    assert len(set(told)) == len(told), "baselines report no progress"
+    assert message[-1] == evaluation.n_users
+    assert len(set(message)) == len(message), "baselines report no progress"
 
 
 def test_every_option_changes_the_figures(case) -> None:

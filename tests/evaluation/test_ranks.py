@@ -185,12 +185,12 @@ def test_what_a_scorer_does_not_read_does_not_make_batches_small() -> None:
 def test_progress_is_told_and_ends_at_the_last_user(random_store) -> None:
     store = random_store(4)
     holdout = leave_one_out(store.sequences()).test
-    told: list[tuple[int, int]] = []
-    options = RankOptions(max_tokens=40, progress=lambda done, of: told.append((done, of)))
+    message: list[tuple[int, int]] = []
+    options = RankOptions(max_tokens=40, progress=lambda done, of: message.append((done, of)))
     rank_targets(hashed(store.n_items), store, holdout, "full", options)
-    assert len(told) > 1
-    assert told == sorted(told)
-    assert told[-1] == (len(holdout), len(holdout))
+    assert len(message) > 1
+    assert message == sorted(message)
+    assert message[-1] == (len(holdout), len(holdout))
 
 
 def test_scores_of_another_shape_are_refused(random_store) -> None:

@@ -15,8 +15,8 @@ def test_the_benchmark_writes_ratios(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(bench, "EVENTS", 16)
     monkeypatch.setattr(bench, "ITEMS", 20)
     out = tmp_path / "bench.json"
-    asked = ["run.py", "--lengths", "8", "--repeats", "1", "--threads", "1", "--out", str(out)]
-    monkeypatch.setattr(sys, "argv", asked)
+    requested = ["run.py", "--lengths", "8", "--repeats", "1", "--threads", "1", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", requested)
     bench.main()
     rows = json.loads(out.read_text("utf-8"))["rows"]
     assert {row["what"] for row in rows} == {"attention", "training step"}

@@ -1,4 +1,4 @@
-"""Tables: the best stands out, notes are told once, the paper's figures stand beside ours."""
+"""Tables: the best stands out, notes are printed once, the paper's figures stand beside ours."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Deployed:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.told = json.loads((folder / "export.json").read_text("utf-8"))
+        self.message = json.loads((folder / "export.json").read_text("utf-8"))
         self.items = json.loads((folder / "items.json").read_text("utf-8"))["item"]
         self.model = open_session(folder / "model.onnx")
 
@@ -65,13 +65,13 @@ class Deployed:
         }  # fmt: skip
         first = {
             name: np.nan if number is None else number
-            for name, number in self.told["start"].items()
+            for name, number in self.message["start"].items()
         }
         return {
             port["name"]: np.full(
                 (users, *port["shape"][1:]), first[port["name"]], kinds[port["type"]]
             )
-            for port in self.told["graphs"]["step.onnx"]["inputs"]
+            for port in self.message["graphs"]["step.onnx"]["inputs"]
             if port["name"] in first
         }
 

@@ -14,15 +14,15 @@ from tests.contracts.cases import PAIRS
 from tests.export.cases import run_of
 
 
-def main(asked: list[str]) -> None:
+def main(requested: list[str]) -> None:
     for backbone, attention in PAIRS:
-        if asked and f"{backbone}-{attention}" not in asked:
+        if requested and f"{backbone}-{attention}" not in requested:
             continue
         with tempfile.TemporaryDirectory() as place:
             run = run_of(Path(place) / "run", backbone, attention, layers=1)
             exported = export_onnx(run, Path(place) / "out", top_k=3)
-        told = ", ".join(f"{name} {worst:.1e}" for name, worst in exported.differences.items())
-        print(f"{backbone} {attention}: {told}", flush=True)
+        message = ", ".join(f"{name} {worst:.1e}" for name, worst in exported.differences.items())
+        print(f"{backbone} {attention}: {message}", flush=True)
 
 
 if __name__ == "__main__":

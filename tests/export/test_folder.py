@@ -28,8 +28,8 @@ def test_without_onnx_it_says_what_to_install(
     run: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     monkeypatch.setattr(tracing, "find_spec", lambda name: None if name == "onnxscript" else name)
-    told = refused("export", run, "--out", run.with_name("out"))
-    assert "needs onnxscript; install it with pip install 'linrec[onnx]'" in told
+    message = refused("export", run, "--out", run.with_name("out"))
+    assert "needs onnxscript; install it with pip install 'linrec[onnx]'" in message
 
 
 def test_a_folder_of_something_else_stays(run: Path, refused: Refused) -> None:

@@ -40,7 +40,7 @@ def test_scores_are_those_of_torch(
     assert max(exported.differences.values()) <= TOLERANCE
     deployed = Deployed(tmp_path / "out")
     assert ("step.onnx" in exported.differences) == (exported.why_no_step is None)
-    assert deployed.told.get("why_no_step") == exported.why_no_step
+    assert deployed.message.get("why_no_step") == exported.why_no_step
     histories = [history(3), history(1), history(LONG)]
     (found,) = deployed.scores(*histories)
     expected = torch_scores(run, *histories)

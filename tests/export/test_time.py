@@ -46,7 +46,7 @@ def test_scores_are_those_of_torch(
     exported = export_onnx(run, tmp_path / "out")
     assert list(exported.differences) == ["model.onnx"]
     deployed = Deployed(tmp_path / "out")
-    assert deployed.told["reads_time"] is True
+    assert deployed.message["reads_time"] is True
     for histories in (timed(3, 1, 30), timed(12, 5, at=np.nan), timed(4, at=0.0)):
         close(deployed.timed_scores(histories)[0], scores_of(run, histories))
 

@@ -274,7 +274,7 @@ STEEP = pytest.mark.parametrize(
 @pytest.mark.parametrize("padding", ["none", "random"])
 def test_huge_logits_follow_the_oracle(kind: str, padding: Padding) -> None:
     events = random_events(130, seed=11, batch=2, padding=padding)
-    # rounded once, so that float32 is asked about the same numbers
+    # rounded once, so that float32 gets the same numbers
     events = replace(events, logit=(events.logit + steep(kind, 130)).float().double())
     assert_as_the_oracle(events, torch.float64, torch.float32)
 

@@ -33,7 +33,7 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("[model]\nwidht = 32", r"unknown setting 'widht' in \[model\]; choose from backbone, "),
         ("[train]\nepochs = 3", "unknown setting 'train'; choose from model, training, descr"),
@@ -49,10 +49,10 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
         (b"\xff\xfe", "is not valid TOML"),
     ],
 )
-def test_what_is_wrong_in_a_recipe_is_named(content, told: str, tmp_path: Path) -> None:
+def test_what_is_wrong_in_a_recipe_is_named(content, message: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    with pytest.raises(InputError, match=f"mine.toml.*{told}") as refused:
+    with pytest.raises(InputError, match=f"mine.toml.*{message}") as refused:
         recipe(str(path))
     assert "\n" not in str(refused.value)
 
@@ -67,7 +67,7 @@ def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"widht": 3}, "^unknown setting 'widht'; choose from backbone"),
         ({"precision": "fp8"}, "^precision must be 'float32', 'bfloat16' or 'auto', not 'fp8'$"),
@@ -87,8 +87,8 @@ def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
         ({"dropout": 1}, "^dropout=1.0 must be at least 0 and below 1$"),
     ],
 )
-def test_what_is_wrong_in_a_call_is_named(settings, told: str) -> None:
-    with pytest.raises(InputError, match=told) as refused:
+def test_what_is_wrong_in_a_call_is_named(settings, message: str) -> None:
+    with pytest.raises(InputError, match=message) as refused:
         Recommender(**settings)
     assert "\n" not in str(refused.value)
 

@@ -109,9 +109,9 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_run_is_refused(damage: str, copy: Path) -> None:
-    harm, told = DAMAGE[damage]
+    harm, message = DAMAGE[damage]
     harm(copy)
-    with pytest.raises(InputError, match=told) as refused:
+    with pytest.raises(InputError, match=message) as refused:
         load(copy)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 500

@@ -261,14 +261,14 @@ def test_exclude_and_only(run: Path, make_engine: MakeEngine) -> None:
 def test_batches_of_all_kinds(run: Path, make_engine: MakeEngine) -> None:
     engine = make_engine(run)
     engine.append("u", events("i01", "i02"))
-    asked = [
+    requested = [
         RecommendRequest(user="u", k=3),
         RecommendRequest(history=["i01", "i02"], k=5),
         RecommendRequest(user="nobody", k=2),
         RecommendRequest(history=[], k=1),
         RecommendRequest(user="u", k=9, only=["i09"]),
     ]
-    found = engine.recommend_many(asked)
+    found = engine.recommend_many(requested)
     assert [len(each.items) for each in found] == [3, 5, 2, 1, 1]
     assert [each.source for each in found] == [
         "model",
@@ -280,7 +280,7 @@ def test_batches_of_all_kinds(run: Path, make_engine: MakeEngine) -> None:
     for one, other in zip(found[0].items, found[1].items[:3], strict=True):
         assert (one.item, one.title) == (other.item, other.title)
         assert one.score == pytest.approx(other.score, rel=1e-4, abs=1e-4)
-    for ask, each in zip(asked, found, strict=True):
+    for ask, each in zip(requested, found, strict=True):
         alone = engine.recommend_many([ask])[0]
         assert [i.item for i in alone.items] == [i.item for i in each.items]
 
@@ -383,16 +383,16 @@ def test_what_an_event_contributed(
     engine = make_engine(make_run(tmp_path / "run", data, **settings))
     items = [f"i{n % 16:02d}" for n in range(60)]
     engine.append("u", events(*items))
-    told = engine.explain("i05", "u")
-    assert [part.item for part in told.events] == items[-50:]
+    message = engine.explain("i05", "u")
+    assert [part.item for part in message.events] == items[-50:]
 
     def score(history: list[str]) -> float:
         return engine.recommend(history=history, k=1, only=["i05"], keep_seen=True).items[0].score
 
-    assert told.score == pytest.approx(score(items), abs=1e-4)
+    assert message.score == pytest.approx(score(items), abs=1e-4)
     for place in (0, 20, 49):
         without = items[: 10 + place] + items[11 + place :]
-        assert told.events[place].contribution == pytest.approx(
+        assert message.events[place].contribution == pytest.approx(
             score(items) - score(without), abs=2e-4
         )
     alone = engine.explain("i05", history=["i01"])

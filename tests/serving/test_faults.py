@@ -1,4 +1,4 @@
-"""Killed, starved, cut off: what was acknowledged is there once, and what cannot be is told."""
+"""Killed, starved, cut off: what was acknowledged is there once, and what cannot be is reported."""
 
 from __future__ import annotations
 
@@ -191,10 +191,10 @@ def test_a_full_disk(
                 break
             taken.append(user)
         assert answer.status_code == 507
-        told = "the disk of the store users.sqlite is full; free some space"
-        assert answer.json() == {"error": told}
+        message = "the disk of the store users.sqlite is full; free some space"
+        assert answer.json() == {"error": message}
         full = http.get("/readyz")
-        assert (full.status_code, full.json()) == (507, {"error": told})
+        assert (full.status_code, full.json()) == (507, {"error": message})
         assert http.post("/v1/recommendations", json={"user": "u0"}).json()["source"] == "model"
         engine.reload(other_run)  # every state has to be rebuilt, and cannot be stored
         assert http.post("/v1/recommendations", json={"user": "u0"}).json()["source"] == "model"

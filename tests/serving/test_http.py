@@ -52,8 +52,8 @@ def post(http: httpx.Client, path: str, **body: object) -> dict[str, object]:
 
 def test_events_then_recommendations(http: httpx.Client) -> None:
     event = {"item": "i01", "time": 5.0, "id": "e1"}
-    told = post(http, "/v1/events", user="u1", events=[event, {"item": "i02"}])
-    assert told == {"user": "u1", "appended": 2, "duplicates": 0, "events": 2}
+    message = post(http, "/v1/events", user="u1", events=[event, {"item": "i02"}])
+    assert message == {"user": "u1", "appended": 2, "duplicates": 0, "events": 2}
     again = post(http, "/v1/events", batch=[{"user": "u1", "events": [event]}])
     assert again == {"batch": [{"user": "u1", "appended": 0, "duplicates": 1, "events": 2}]}
     found = http.post("/v1/recommendations", json={"user": "u1", "k": 3}).json()
@@ -100,8 +100,8 @@ def test_items(http: httpx.Client) -> None:
 
 
 def test_explanations(http: httpx.Client) -> None:
-    told = post(http, "/v1/explanations", history=["i01", "i02"], item="i03")
-    assert [e["item"] for e in told["events"]] == ["i01", "i02"]  # type: ignore[attr-defined]
+    message = post(http, "/v1/explanations", history=["i01", "i02"], item="i03")
+    assert [e["item"] for e in message["events"]] == ["i01", "i02"]  # type: ignore[attr-defined]
     assert http.post("/v1/explanations", json={"user": "no", "item": "i03"}).status_code == 404
 
 
@@ -167,16 +167,18 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("body", "told"), BAD, ids=lambda part: repr(part)[:30])
-def test_bad_bodies_are_refused_in_one_sentence(http: httpx.Client, body: bytes, told: str) -> None:
+@pytest.mark.parametrize(("body", "message"), BAD, ids=lambda part: repr(part)[:30])
+def test_bad_bodies_are_refused_in_one_sentence(
+    http: httpx.Client, body: bytes, message: str
+) -> None:
     answer = http.post("/v1/recommendations", content=body, headers=JSON)
     assert 400 <= answer.status_code < 500
     assert list(answer.json()) == ["error"]
-    assert told in answer.json()["error"]
+    assert message in answer.json()["error"]
 
 
 @pytest.mark.parametrize(
-    ("event", "told"),
+    ("event", "message"),
     [
         ({"item": "i01", "time": "soon"}, "time"),
         ({"time": 3}, "events.0.item is missing"),
@@ -184,10 +186,10 @@ def test_bad_bodies_are_refused_in_one_sentence(http: httpx.Client, body: bytes,
         ({"item": None}, "events.0.item: an id is text"),
     ],
 )
-def test_bad_events(http: httpx.Client, event: dict[str, object], told: str) -> None:
+def test_bad_events(http: httpx.Client, event: dict[str, object], message: str) -> None:
     answer = http.post("/v1/events", json={"user": "u", "events": [event]})
     assert answer.status_code == 422
-    assert told in answer.json()["error"]
+    assert message in answer.json()["error"]
     endless = http.post(
         "/v1/events", content=b'{"user":1,"events":[{"item":1,"time":1e999}]}', headers=JSON
     )
@@ -195,9 +197,9 @@ def test_bad_events(http: httpx.Client, event: dict[str, object], told: str) -> 
 
 
 def test_too_much(http: httpx.Client) -> None:
-    told = http.post("/v1/events", content=b" " * 1_048_577)
-    assert told.status_code == 413
-    assert "1,048,576 bytes at most" in told.json()["error"]
+    message = http.post("/v1/events", content=b" " * 1_048_577)
+    assert message.status_code == 413
+    assert "1,048,576 bytes at most" in message.json()["error"]
 
     def endless() -> Iterator[bytes]:
         for _ in range(40):
@@ -331,8 +333,8 @@ class Broken:
 )
 def test_a_store_that_fails(run: Path, error: Exception, status: int) -> None:
     with within(Engine(run, Broken(error))) as address, client(address) as http:  # type: ignore[arg-type]
-        asked = {"user": "u", "events": [{"item": "i01"}]}
-        for answer in (http.post("/v1/events", json=asked), http.get("/readyz")):
+        requested = {"user": "u", "events": [{"item": "i01"}]}
+        for answer in (http.post("/v1/events", json=requested), http.get("/readyz")):
             assert answer.status_code == status
             assert answer.json() == {"error": str(error)}
         assert http.get("/healthz").status_code == 200

@@ -40,10 +40,10 @@ def test_the_tables(tmp_path: Path) -> None:
         ],
         "ann": {"items": 5, "vectors": "drawn", "recall_at_10": 1, "ann_ms": 1.0, "exact_ms": 2.0},
     }  # fmt: skip
-    told = serving.tables(outcome)
-    assert "| events | 8 | 9 | 1.0 | 2.0 |" in told
-    assert "p99 at 1,000 events against 10: state, events: 1.00 x" in told
-    assert "recall@10 1.000" in told
+    message = serving.tables(outcome)
+    assert "| events | 8 | 9 | 1.0 | 2.0 |" in message
+    assert "p99 at 1,000 events against 10: state, events: 1.00 x" in message
+    assert "recall@10 1.000" in message
     serving.plot(outcome["history"], tmp_path / "plot.png")  # type: ignore[arg-type]
     assert (tmp_path / "plot.png").stat().st_size > 1000
 

@@ -77,8 +77,8 @@ def test_only_the_newest_are_kept_and_their_ids(store: Store) -> None:
         event = Event(f"i{place}", float(place), f"e{place}")
         assert store.commit([Change("u", version, [event], None, 3)]) == [True]
     assert items(store, "u") == ["i4", "i5", "i6"]
-    asked = [("u", [f"e{place}" for place in range(7)]), ("nobody", ["e5"]), ("u", [])]
-    assert store.known_ids(asked) == [{"e4", "e5", "e6"}, set(), set()]
+    requested = [("u", [f"e{place}" for place in range(7)]), ("nobody", ["e5"]), ("u", [])]
+    assert store.known_ids(requested) == [{"e4", "e5", "e6"}, set(), set()]
     head = store.heads(["u"])[0]
     assert head is not None
     assert head.events == 3
@@ -161,13 +161,13 @@ def test_a_full_disk_is_told_and_takes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [(b"not a database, but long enough to look at" * 30, "cannot be used as a store")],
 )
-def test_another_file_is_not_touched(tmp_path: Path, content: bytes, told: str) -> None:
+def test_another_file_is_not_touched(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         open_store(str(path))
     assert path.read_bytes() == content
 

@@ -241,8 +241,8 @@ def test_over_http(timed_run: Path) -> None:
         at = HISTORY[-1][1] + 60.0
 
         def scores(**body: object) -> dict[str, float]:
-            asked = {"k": 1000, "keep_seen": True, **body}
-            found = http.post("/v1/recommendations", json=asked).json()["items"]
+            requested = {"k": 1000, "keep_seen": True, **body}
+            found = http.post("/v1/recommendations", json=requested).json()["items"]
             return {item["item"]: item["score"] for item in found}
 
         expected = offline(timed_run, HISTORY, at)

@@ -125,7 +125,7 @@ def test_a_run_from_before_there_was_a_choice_is_resumed(
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"negatives": 5}, "^the loss softmax has no use for negatives; leave negatives= out"),
         ({"loss": "gbce", "sampling_power": 1}, "^the loss gbce has no use for sampling_power"),
@@ -147,8 +147,8 @@ def test_a_run_from_before_there_was_a_choice_is_resumed(
         ),
     ],
 )
-def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told) as refused:
+def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as refused:
         Recommender(**changes)
     assert "\n" not in str(refused.value)
 
@@ -193,9 +193,11 @@ def test_compile_without_a_compiler_is_refused_in_words(
         raise BackendCompilerFailed(print, RuntimeError("no g++"), None)
 
     monkeypatch.setattr(step.torch, "compile", lambda *_, **__: fails)
-    with pytest.raises(InputError, match=r"torch\.compile failed \(.*leave compile= out$") as told:
+    with pytest.raises(
+        InputError, match=r"torch\.compile failed \(.*leave compile= out$"
+    ) as message:
         Recommender(**SMALL, compile=True).fit(store, tmp_path / "run")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(message.value)
 
 
 def test_compiled_it_is_what_torch_compiles(

@@ -80,8 +80,8 @@ def test_the_learning_rate_is_recorded_and_falls_to_zero(store, tmp_path: Path) 
 def test_the_epochs_of_a_falling_learning_rate_cannot_change(store, tmp_path: Path) -> None:
     settings = SETTINGS | {"epochs": 1, "schedule": "linear"}
     Recommender(**settings).fit(store, tmp_path / "run")
-    told = "falls to zero over 1 epochs, and another number .*; resume with epochs=1, or train"
-    with pytest.raises(InputError, match=told) as refused:
+    message = "falls to zero over 1 epochs, and another number .*; resume with epochs=1, or train"
+    with pytest.raises(InputError, match=message) as refused:
         Recommender(**settings | {"epochs": 2}).fit(store, tmp_path / "run", resume=True)
     assert "\n" not in str(refused.value)
     Recommender(**settings | {"patience": 3}).fit(store, tmp_path / "run", resume=True)
@@ -141,11 +141,11 @@ def test_every_objective_can_leave_seen_items_out(backbone: str, objective: str,
         assert found.trained is not None
         losses.append([row["loss"] for row in found.trained.progress.history])
     assert np.isfinite(losses).all()
-    assert losses[1][0] < losses[0][0]  # fewer items to be told from
+    assert losses[1][0] < losses[0][0]  # fewer items to compete with
 
 
 def test_where_seen_items_are_shown_a_note_says_what_was_not_learned(store) -> None:
-    told = "it learned nothing about their scores"
+    message = "it learned nothing about their scores"
     for aware in (False, True):
         found = Recommender(**SETTINGS | {"epochs": 1, "seen_aware": aware}).fit(store)
         shown = {
@@ -153,11 +153,11 @@ def test_where_seen_items_are_shown_a_note_says_what_was_not_learned(store) -> N
             "kept": found.evaluate(hide_seen=False),
             "sampled": found.evaluate(protocol="pop100"),
         }
-        noted = {name for name, figures in shown.items() if told in " ".join(figures.notes)}
+        noted = {name for name, figures in shown.items() if message in " ".join(figures.notes)}
         assert noted == ({"kept", "sampled"} if aware else set())
-        assert told not in " ".join(found.recommend([["i01"]]).notes)
+        assert message not in " ".join(found.recommend([["i01"]]).notes)
         kept = found.recommend([["i01"]], hide_seen=False)
-        assert (told in " ".join(kept.notes)) == aware
+        assert (message in " ".join(kept.notes)) == aware
 
 
 @pytest.mark.parametrize("faster", ["float32", "bfloat16"])

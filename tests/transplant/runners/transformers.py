@@ -33,13 +33,13 @@ def main() -> None:
 def trained(model: nn.Module, some: list[list[int]]) -> dict[str, Any]:
     result = common.examine(model, encode, some)
     items, keep = common.padded(some, common.EVENTS), kept(some, common.EVENTS)
-    asked = items.masked_fill(~keep, -100)
+    requested = items.masked_fill(~keep, -100)
     if isinstance(model, BertForMaskedLM):
         hidden = torch.arange(common.EVENTS) % 4 == 1  # a quarter is to be filled in
         items = items.masked_fill(hidden & keep, common.count_items(some) + 1)
-        asked = asked.masked_fill(~hidden, -100)
+        requested = requested.masked_fill(~hidden, -100)
     result["losses"] = common.descend(
-        model, lambda: model(items, attention_mask=keep.long(), labels=asked).loss
+        model, lambda: model(items, attention_mask=keep.long(), labels=requested).loss
     )
     if isinstance(model, GPT2LMHeadModel):
         result["cache_changes"] = cache_changes(model, some)
