@@ -27,6 +27,7 @@ from benchmarks.parts import shares
 from benchmarks.results import OUT_FOLDER, PAGE, between, where
 from benchmarks.run import in_turns
 from linrec.losses import LOSSES, ItemVectors, Loss
+from linrec.types import SeenItems
 
 WINDOW = 200
 OUT = OUT_FOLDER / "step.json"
@@ -35,7 +36,10 @@ OUT = OUT_FOLDER / "step.json"
 class TorchChunks(Loss):
     """The whole softmax by torch's own chunks."""
 
-    def __call__(self, hidden: Tensor, targets: Tensor, items: ItemVectors) -> Tensor:
+    def __call__(
+        self, hidden: Tensor, targets: Tensor, items: ItemVectors, seen: SeenItems | None = None
+    ) -> Tensor:
+        assert seen is None, "torch's loss leaves nothing out"
         options = torch.nn.LinearCrossEntropyOptions()
         vectors = items.all().vectors[1:]
         loss: Tensor = F.linear_cross_entropy(hidden, vectors, targets - 1, options=options)

@@ -21,7 +21,6 @@ from experiments.outcomes import Options, Outcome, model_of, read
 from linrec.backbones import Backbone
 from linrec.data.dataset.sequences import Sequences
 from linrec.data.dataset.splits import leave_one_out
-from linrec.types import PAD
 
 EVENTS = 50
 """The length of the paper's example."""
@@ -75,7 +74,7 @@ def over_users(model: Backbone, histories: Sequences) -> list[dict[str, Any]]:
     extremes: list[Tensor] = []
     for rows in np.array_split(order, max(1, len(order) // ROWS)):
         batch = histories.take(rows)
-        lengths = (model.read(batch) != PAD).sum(1)
+        lengths = model.read(batch).keep.sum(1)
         matrices = model.attention_matrices(batch)
         sums_and_max = [_sums(layer, lengths, causal=model.config.causal) for layer in matrices]
         totals = [total for total, _ in sums_and_max]

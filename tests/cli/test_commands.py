@@ -86,7 +86,7 @@ def test_every_setting_is_a_flag_with_its_default(linrec: Command) -> None:
         assert f"--{name.replace('_', '-')} " in shown
     assert "[linrec-decay]" in shown
     assert "[2048]" in shown
-    assert "One of float32, bfloat16." in " ".join(shown.replace("│", " ").split())
+    assert "One of float32, bfloat16, auto." in " ".join(shown.replace("│", " ").split())
 
 
 # ---------------------------------------------------------------------------------- train and after

@@ -160,12 +160,3 @@ def test_the_command_takes_a_time(timed: Recommender, linrec: Command) -> None:
     assert linrec(*ask).out == linrec(*ask, "--at", newest).out
     assert linrec(*ask).out != linrec(*ask, "--at", "unknown").out
     assert linrec(*ask, "--at", "soon").code == 2
-
-
-def test_an_export_without_inputs_for_times_is_refused(timed: Recommender, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    from linrec.export.folder import export_onnx
-
-    with pytest.raises(InputError, match="reads times, which the graphs of an export have no"):
-        export_onnx(folder_of(timed), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
