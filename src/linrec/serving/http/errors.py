@@ -17,6 +17,7 @@ from linrec.serving.http.schemas import MAX_TEXT
 from linrec.serving.messages import UnfitError, UnknownError
 from linrec.serving.stores import DamagedError, StoreError, StoreFullError
 from linrec.types import InputError, LinrecError
+from linrec.validation import explain_field
 
 
 class ForbiddenError(InputError):
@@ -81,20 +82,11 @@ def sentence_of(problem: Any) -> str:
         return "the body is not JSON; see /docs for examples"
     if problem["type"] in ("missing", "model_attributes_type") and not path:
         return "the body must be a JSON object, sent as Content-Type: application/json; see /docs"
-    where = ".".join(path)
     if problem["type"] == "extra_forbidden":
-        return f"{where} is not a field of this request; see /docs"
-    if problem["type"] == "missing":
-        return f"{where} is missing"
+        return f"{'.'.join(path)} is not a field of this request; see /docs"
     if path and path[-1].startswith("constrained-"):
         return f"{'.'.join(path[:-1])}: {ID_RULE}"
-    cause = problem.get("ctx", {}).get("error")
-    if isinstance(cause, LinrecError):
-        message = cause.render(json_field)
-    else:
-        message = str(problem["msg"]).removeprefix("Value error, ")
-        message = message[:1].lower() + message[1:]
-    return f"{where}: {message}" if where else message
+    return explain_field(problem, path, json_field)
 
 
 def json_field(name: str, value: str | None) -> str:
