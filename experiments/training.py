@@ -67,7 +67,7 @@ def describe(
     return {
         "name": cell.name,
         "command": f"linrec train runs/data-{cell.dataset} --out runs/{cell.name} {flags}",
-        "data": " ".join(["linrec prepare", data.summary["source"]["name"], "--out",
+        "data": " ".join(["linrec prepare", Path(data.summary["source"]["name"]).name, "--out",
                           f"runs/data-{cell.dataset}", *filters]),
         "fingerprint": data.fingerprint,
         "seed": made.config.training.seed,
