@@ -21,6 +21,21 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 torch.set_num_threads(1)
 
 
+QUICK = "linrec-decay"
+LAWS = [REPO / "tests" / name for name in ("contracts", "nn", "ops")]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The laws of mechanisms other than the default one are left to `make test`."""
+    from linrec import ops
+
+    others = set(ops.MECHANISMS) - {QUICK}
+    for item in items:
+        values = getattr(getattr(item, "callspec", None), "params", {}).values()
+        if item.path.parent in LAWS and any(isinstance(v, str) and v in others for v in values):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real datasets, which lies beside the project and not in it."""

@@ -60,9 +60,13 @@ BOTH_WAYS = pytest.mark.parametrize(
 )
 
 EVERY_BLOCK = pytest.mark.parametrize(
-    "block", [{}, {"head_norm": True, "gate": True}, {"head_norm": True, "time_gaps": True}],
-    ids=["plain", "gate", "time"],
-)  # fmt: skip
+    "block",
+    [
+        pytest.param({}, id="plain"),
+        pytest.param({"head_norm": True, "gate": True}, id="gate", marks=pytest.mark.slow),
+        pytest.param({"head_norm": True, "time_gaps": True}, id="time", marks=pytest.mark.slow),
+    ],
+)
 
 
 def cycle_features(items: int = N_ITEMS) -> pl.DataFrame:

@@ -11,6 +11,7 @@ import pytest
 from linrec.recommender import Recommender
 from linrec.runs import history
 from linrec.training import loop
+from tests.conftest import QUICK
 from tests.contracts.cases import TRAINED, cycle, settings
 from tests.training.cases import Recorder
 
@@ -59,7 +60,6 @@ def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # `make quick` trains each backbone with the default attention only
-QUICK = "linrec-decay"
 MARKED = [
     pytest.param(pair, id="-".join(pair), marks=[] if pair[1] == QUICK else [pytest.mark.slow])
     for pair in TRAINED

@@ -57,6 +57,7 @@ def test_results_of_another_clone_are_collected_and_shown(
     assert "| `linrec` | 1 |" in (tmp_path / "docs" / "results.md").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_it_runs_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "experiments", "--help"],

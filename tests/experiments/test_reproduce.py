@@ -113,6 +113,7 @@ def test_more_training_makes_what_was_made_of_a_model_stale(
     assert not attention.is_current(cell, options)
 
 
+@pytest.mark.slow
 def test_a_measurement_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     recipe = small_options(tmp_path).recipe
     settings = Cell("ml-1m", "sasrec", "linrec").settings(recipe)

@@ -36,6 +36,7 @@ def million_empty_tensors(layers: int = 1_000_000) -> bytes:
     return struct.pack("<Q", len(header)) + header
 
 
+@pytest.mark.slow
 def test_a_million_empty_tensors(run: Path, tmp_path: Path) -> None:
     folder = with_file(run, tmp_path / "copy", "model.safetensors", million_empty_tensors())
     config = json.loads((folder / "config.json").read_text())

@@ -34,6 +34,7 @@ def test_a_known_hostile_file_is_refused(known: str, bases: dict[str, Path], tmp
     assert outcome(kind, folder) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TARGETS)
 def test_mutated_files_are_read_or_refused(kind: str, bases: dict[str, Path], tmp_path: Path):
     chance = random.Random(7)

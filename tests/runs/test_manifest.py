@@ -145,6 +145,7 @@ class PowerCutError(BaseException):
     pass
 
 
+@pytest.mark.slow
 def test_a_kill_between_any_two_writes_leaves_a_run_that_loads_or_resumes(
     store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

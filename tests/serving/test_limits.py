@@ -339,6 +339,7 @@ serve(engine, HttpOptions(grace=2, timeout=600), bound("127.0.0.1", int(sys.argv
 """
 
 
+@pytest.mark.slow
 def test_sigterm_ends_within_the_stated_time(run: Path) -> None:
     """Whatever is still being processed."""
     port = free_port()

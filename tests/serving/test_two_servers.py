@@ -61,7 +61,9 @@ def test_a_race_that_leaves_an_unreadable_head(
     assert_rebuilt_is_the_same(slow, store, "u")
 
 
-@pytest.mark.parametrize("place", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize(
+    "place", ["sqlite", pytest.param("redis", marks=pytest.mark.service)], indirect=True
+)
 def test_a_storm(run: Path, place: str, make_engine: MakeEngine) -> None:
     """Both servers append to the same user at the same time; one of the events is late."""
     stores = [open_store(place), open_store(place)]

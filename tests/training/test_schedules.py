@@ -45,6 +45,7 @@ WAYS: dict[str, dict[str, Any]] = {
 SETTINGS = SMALL | {"epochs": 2, "dropout": 0.2, "batch_tokens": 64}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", list(WAYS))
 def test_killed_and_resumed_it_is_the_same_run(
     way: str, store: SequenceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
