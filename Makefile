@@ -31,7 +31,7 @@ test: check docs envs services ## all checks and all tests, with coverage (PYTES
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal \
 	  --cov=linrec --cov-report=term $(PYTEST_ARGS)
 
-quick: $(READY) ## the tests that need no service, no other package and no long training, in two minutes
+quick: $(READY) ## the tests that need no service, no other package and no long training, in about two minutes
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n auto --maxprocesses=4 --dist=worksteal \
 	  -m "not slow and not service and not peer" $(PYTEST_ARGS)
 
