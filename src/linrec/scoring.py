@@ -20,6 +20,8 @@ from linrec.data.dataset.sequences import IntArray, Sequences, events_of
 from linrec.types import PAD
 
 HIDDEN = float("-inf")
+MISS = 2**31 - 1
+"""The rank of a target that is not shown at all: beyond the end of every list."""
 CACHED_SCORES = 1 << 20
 EXACT_IN_FLOAT = 1 << 24  # float32 counts exactly up to here
 
@@ -95,13 +97,13 @@ def rank_of_target(scores: Tensor, targets: Tensor) -> Tensor:
     """The number of items before the target, [B] int64: 0 = best.
 
     Ties count against the target, so constant scores earn nothing. A target that is hidden or NaN
-    gets the rank n_items, a miss at every k, because the user would not see it.
+    gets the rank MISS, a miss at every k, because the user would not see it.
     """
     own = _own_score(scores, targets)
     n_items = scores.shape[1] - 1
     # every item but the target that is not below it ranks before it: NaN is not below
     before = n_items - 1 - _count_below(scores[:, PAD + 1 :], own)
-    return before.where(own > HIDDEN, n_items)
+    return before.where(own > HIDDEN, MISS)
 
 
 def rank_among(scores: Tensor, targets: Tensor, candidates: Tensor) -> Tensor:
@@ -115,7 +117,7 @@ def rank_among(scores: Tensor, targets: Tensor, candidates: Tensor) -> Tensor:
     counts = (ordered != targets[:, None]) & (ordered != PAD)
     counts[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
     before = (counts & ~(scores.gather(1, ordered) < own[:, None])).sum(1)
-    return before.where(own > HIDDEN, scores.shape[1] - 1)
+    return before.where(own > HIDDEN, MISS)
 
 
 def seen_before(histories: Sequences, targets: IntArray) -> NDArray[np.bool_]:

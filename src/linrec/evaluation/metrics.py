@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from linrec.data.dataset.sequences import IntArray
 from linrec.evaluation.resampling import Interval, bootstrap
+from linrec.scoring import MISS
 from linrec.types import InputError
 
 Gain = Callable[[IntArray], NDArray[np.float64]]
@@ -51,8 +52,8 @@ def mrr(ranks: IntArray, k: int | None = None) -> NDArray[np.float64]:
 def per_user(name: str, ranks: IntArray) -> NDArray[np.float64]:
     """The metric named `name` ("ndcg@10", "mrr", ...) of each user."""
     gain, k = parse(name)
-    gains = gain(ranks)
-    return gains if k is None else np.where(ranks < k, gains, 0.0)
+    # a hidden target is beyond the end of every list, however long
+    return np.where(ranks < (MISS if k is None else min(k, MISS)), gain(ranks), 0.0)
 
 
 def parse(name: str) -> tuple[Gain, int | None]:
