@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from linrec import scoring
-from linrec.data.dataset.sequences import Sequences
+from linrec.data.dataset.pasts import seen_before
+from linrec.data.dataset.sequences import Sequences, events_of
 from linrec.scoring import (
     MISS,
-    events_of,
     hide_seen,
     item_scores,
     rank_among,
     rank_of_target,
-    seen_before,
     seen_hidden,
     top_k,
 )

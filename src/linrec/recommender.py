@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from linrec.backbones import Backbone, build
 from linrec.data.dataset.histories import Histories, of_items, of_users
 from linrec.data.dataset.sequences import IntArray
-from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
+from linrec.data.dataset.splits import Split
 from linrec.data.dataset.store import SequenceStore, same_dataset
 from linrec.data.preparing.moments import Moment, requested_at, split_pairs
 from linrec.data.preparing.prepare import prepare
@@ -98,7 +98,7 @@ class Recommender:
         folder = None if out is None else Path(out)
         _check_folder(folder, resume=resume, overwrite=overwrite)  # before the long read, not after
         store = open_data(data)
-        split = leave_one_out(store.sequences())
+        split = self._requested.split.of(store)
         _check_trainable(split)
         listeners = CallbackList(callbacks)
         warn = listeners.on_message if callbacks else warnings.warn
@@ -163,10 +163,11 @@ class Recommender:
             reads=config.model.max_length,
             reads_time=config.model.time_gaps,
             seen_aware=config.loss.seen_aware,
+            splitting=config.split.words,
+            targets=config.split.targets,
             **options,
         )
-        split = leave_one_out(store.sequences())
-        return evaluate_scorer(model_scorer(model), store, split, chosen)
+        return evaluate_scorer(model_scorer(model), store, config.split.of(store), chosen)
 
     def recommend(
         self,
@@ -367,8 +368,8 @@ def _check_folder(folder: Path | None, *, resume: bool, overwrite: bool) -> None
 def _check_trainable(split: Split) -> None:
     if not (split.train.lengths > 1).any():
         raise InputError(
-            f"no user has {EVENTS_TO_SPLIT + 1} events, the minimum to hold out two and learn from "
-            "the rest; give a longer log or loosen the filters of `linrec prepare`"
+            "no user has two events that are not held out, the minimum to learn from; give a "
+            "longer log, loosen the filters of `linrec prepare` or hold out fewer"
         )
 
 

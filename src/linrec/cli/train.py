@@ -10,11 +10,12 @@ import typer
 
 from linrec.backbones.config import CONFIGS as BACKBONES
 from linrec.cli.flags import with_flags
+from linrec.data.preparing.splitting import SplitConfig
 from linrec.losses.config import CONFIGS as LOSSES
 from linrec.runs.config import TrainingConfig
 
 
-@with_flags(Model=BACKBONES, Loss=LOSSES, Training=TrainingConfig)
+@with_flags(Model=BACKBONES, Loss=LOSSES, Split=SplitConfig, Training=TrainingConfig)
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset of `linrec prepare`.")],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],

@@ -234,7 +234,7 @@ def validate(
     """NDCG@10 and Recall@10 on the validation events, full ranking, seen items hidden."""
     options = RankOptions(part="valid", reads=model.config.max_length, progress=progress)
     ranking = rank_targets(model_scorer(model), store, split.valid, options=options)
-    metrics = means(ranking.ranks, (10,))
+    metrics = means(ranking.ranks, (10,), split.valid.owners)
     return {name: metrics[name] for name in ("ndcg@10", "recall@10")}
 
 

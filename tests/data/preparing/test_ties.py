@@ -152,7 +152,7 @@ def test_groups_go_to_disk_and_damage_is_noticed(tmp_path) -> None:
 
 
 def test_a_column_that_is_not_there_or_empty_is_named() -> None:
-    with pytest.raises(InputError, match="no column 'order_id'.*set group= to one of them"):
+    with pytest.raises(InputError, match=r"no column 'order_id'.*set group= to one of them"):
         prepare(baskets(), group="order_id")
     missing = baskets().with_columns(basket=pl.lit(None, dtype=pl.Int64))
     with pytest.raises(InputError, match="group"):
