@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from linrec.backbones import Backbone, build
+from linrec.backbones.prefixes import one_pass
 from linrec.data.dataset.histories import Histories, of_items, of_users
 from linrec.data.dataset.sequences import IntArray
-from linrec.data.dataset.splits import Split
 from linrec.data.dataset.store import SequenceStore, same_dataset
 from linrec.data.preparing.moments import Moment, requested_at, split_pairs
 from linrec.data.preparing.prepare import prepare
@@ -35,7 +35,7 @@ from linrec.scoring import hide_seen as hide
 from linrec.scoring import top_k
 from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
 from linrec.training.loop import Trained, Trainer
-from linrec.training.plan import Plan, named
+from linrec.training.plan import Plan, check_trainable, named
 from linrec.training.precision import with_precision
 from linrec.types import COLD_START, PAD, InputError, Recommendations, argument
 
@@ -99,7 +99,7 @@ class Recommender:
         _check_folder(folder, resume=resume, overwrite=overwrite)  # before the long read, not after
         store = open_data(data)
         split = self._requested.split.of(store)
-        _check_trainable(split)
+        check_trainable(split)
         listeners = CallbackList(callbacks)
         warn = listeners.on_message if callbacks else warnings.warn
         plan = Plan.of(self._requested, store, warn, self._named)
@@ -161,6 +161,7 @@ class Recommender:
         config = self.config
         chosen = EvaluationOptions(
             reads=config.model.max_length,
+            shares=one_pass(model),
             reads_time=config.model.time_gaps,
             seen_aware=config.loss.seen_aware,
             splitting=config.split.words,
@@ -363,14 +364,6 @@ def _check_folder(folder: Path | None, *, resume: bool, overwrite: bool) -> None
         raise InputError("a run can be resumed or overwritten, not both; choose one")
     if folder is not None and not resume:
         Run.check_free(folder, overwrite=overwrite)
-
-
-def _check_trainable(split: Split) -> None:
-    if not (split.train.lengths > 1).any():
-        raise InputError(
-            "no user has two events that are not held out, the minimum to learn from; give a "
-            "longer log, loosen the filters of `linrec prepare` or hold out fewer"
-        )
 
 
 def _trained(part: Part | None) -> Part:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from linrec.data.dataset.pasts import seen_before
+from linrec.data.dataset.pasts import seen_before, shared
 from linrec.data.dataset.sequences import IntArray, Sequences
 from linrec.data.dataset.splits import Holdout, Part
 from linrec.data.dataset.store import SequenceStore
@@ -37,6 +37,7 @@ class RankOptions:
     max_scores: int = 16_000_000  # users x items per batch: 64 MB in float32
     max_tokens: int = 16_384  # users x longest history per batch
     reads: int | None = None  # newest events of a history that the scorer reads; None: all
+    shares: bool = False  # whether the scorer reads histories that begin alike only once
     progress: ProgressCallback | None = None
 
 
@@ -70,7 +71,7 @@ def rank_targets(
     recommended = {k: np.zeros(store.n_items + 1, np.int64) for k in options.ks if full}
     done = 0
     with torch.inference_mode():
-        for rows in batches(holdout.histories.lengths, store.n_items, options):
+        for rows in _batches(holdout.histories, store.n_items, options):
             histories, (index, row) = holdout.histories.take(rows), holdout.targets_of(rows)
             targets = holdout.targets[index]
             seen[index] = seen_before(histories, targets, row)
@@ -99,6 +100,24 @@ def batches(lengths: IntArray, n_items: int, options: RankOptions) -> Iterator[I
         count = min(max_rows, max(1, options.max_tokens // int(read[order[start]])))
         yield order[start : start + count]
         start += count
+
+
+def _batches(histories: Sequences, n_items: int, options: RankOptions) -> Iterator[IntArray]:
+    longest, of = shared(histories)
+    if not options.shares or len(longest) == len(histories):
+        yield from batches(histories.lengths, n_items, options)
+        return
+    # rows that begin alike together, and as many of them as the scores allow
+    order = np.lexsort((histories.ends, histories.starts, -longest.lengths[of]))
+    count = np.cumsum(np.diff(of[order], prepend=-1) != 0)
+    max_rows = max(1, options.max_scores // (n_items + 1))
+    start = 0
+    while start < len(order):
+        fitting = max(1, options.max_tokens // max(int(longest.lengths[of[order[start]]]), 1))
+        stop = int(np.searchsorted(count, count[start] + fitting))
+        stop = min(stop, start + max_rows)
+        yield order[start:stop]
+        start = stop
 
 
 def _scored(scorer: Scorer, histories: Sequences, n_items: int) -> Tensor:

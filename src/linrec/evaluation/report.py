@@ -41,6 +41,7 @@ class EvaluationOptions:
     baselines: bool = True
     seen_aware: bool = False  # whether the loss of the scorer left seen items out
     reads: int | None = None  # newest events of a history that the scorer reads; None: all
+    shares: bool = False  # whether the scorer reads histories that begin alike only once
     reads_time: bool = False  # whether the scorer reads times; if not, request_time has no effect
     request_time: RequestTime = "known"  # whether it is given the time of the target
     splitting: str = LEAVE_ONE_OUT  # how the split was made, in words
@@ -207,7 +208,9 @@ def _baselines(
 ) -> dict[str, dict[str, float]]:
     """The same figures for every baseline, on the same users and candidates."""
     # baselines read one event and score in float64, twice as wide as a model
-    limits = replace(_rank_options(options), reads=1, max_scores=8_000_000, progress=None)
+    limits = replace(
+        _rank_options(options), reads=1, shares=False, max_scores=8_000_000, progress=None
+    )
     figures, holdout = {}, split.part(options.split)
     for name, baseline in BASELINES.items():
         scorer = baseline(split.train, store.n_items)
@@ -224,5 +227,7 @@ def _rank_options(options: EvaluationOptions) -> RankOptions:
         hide_seen=options.hide_seen,
         ks=options.ks,
         reads=options.reads,
+        # with unknown request times the newest event of each history is read otherwise
+        shares=options.shares and not (options.reads_time and options.request_time == "unknown"),
         progress=options.progress,
     )

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from linrec.backbones import Backbone
+from linrec.backbones.prefixes import encode_prefixes
 from linrec.data.dataset.sequences import Sequences
 from linrec.evaluation.ranks import Scorer
 from linrec.scoring import item_scores
@@ -18,6 +19,6 @@ def model_scorer(model: Backbone) -> Scorer:
         vectors, bias = model.item_vectors(), model.item_bias()
 
     def score(histories: Sequences) -> Tensor:
-        return item_scores(model.encode(histories), vectors, bias)
+        return item_scores(encode_prefixes(model, histories), vectors, bias)
 
     return score

@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from linrec.backbones import Backbone
+from linrec.backbones.prefixes import one_pass
 from linrec.data.dataset.batches import (
     Masking,
     TrainingBatches,
@@ -232,7 +233,9 @@ def validate(
     model: Backbone, store: SequenceStore, split: Split, progress: ProgressCallback | None = None
 ) -> dict[str, float]:
     """NDCG@10 and Recall@10 on the validation events, full ranking, seen items hidden."""
-    options = RankOptions(part="valid", reads=model.config.max_length, progress=progress)
+    options = RankOptions(
+        part="valid", reads=model.config.max_length, shares=one_pass(model), progress=progress
+    )
     ranking = rank_targets(model_scorer(model), store, split.valid, options=options)
     metrics = means(ranking.ranks, (10,), split.valid.owners)
     return {name: metrics[name] for name in ("ndcg@10", "recall@10")}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from linrec.backbones.config import FeatureConfig, ModelConfig
 from linrec.data.dataset.item_features import ITEM, Field, ItemFeatures, choose_fields
+from linrec.data.dataset.splits import Split
 from linrec.data.dataset.store import SequenceStore
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
@@ -90,3 +91,11 @@ def _with_possible_times(
 def named(store: SequenceStore) -> str:
     """A dataset in a message."""
     return "the given data" if store.path is None else str(store.path)
+
+
+def check_trainable(split: Split) -> None:
+    if not (split.train.lengths > 1).any():
+        raise InputError(
+            "no user has two events that are not held out, the minimum to learn from; give a "
+            "longer log, loosen the filters of `linrec prepare` or hold out fewer"
+        )
