@@ -37,6 +37,8 @@ def train(
       linrec train data/shop --out runs/softmax --attention softmax --max-length 200
       linrec train data/shop --out runs/fdsa --backbone fdsa --features genre,year
       linrec train data/ml-1m --out runs/bert4rec --recipe bert4rec
+      linrec train data/shop --out runs/later --split temporal --valid-from 2024-05-01 --test-from 2024-06-01
+      linrec train data/shop --out runs/baskets --targets basket
       linrec train data/shop --out runs/shop --resume
     """
     from rich.console import Console

@@ -11,6 +11,7 @@ from linrec.backbones.config import FeatureConfig, ModelConfig
 from linrec.data.dataset.item_features import ITEM, Field, ItemFeatures, choose_fields
 from linrec.data.dataset.splits import Split
 from linrec.data.dataset.store import SequenceStore
+from linrec.data.dataset.ties import is_sorted
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription
@@ -37,6 +38,7 @@ class Plan:
         requested: the settings that were given by name. One of them that the data cannot fulfil is
         an error; one that only a recipe has is left out with a warning.
         """
+        _warn_of_sorted_baskets(config, store, warn)
         model = _with_possible_times(config.model, store, warn, "time_gaps" in requested)
         fields: tuple[Field, ...] = ()
         if isinstance(model, FeatureConfig):
@@ -86,6 +88,16 @@ def _with_possible_times(
         )
     warn(f"{trouble}, so the model reads no times")
     return replace(model, time_gaps=False)
+
+
+def _warn_of_sorted_baskets(
+    config: RunConfig, store: SequenceStore, warn: Callable[[str], None]
+) -> None:
+    if config.split.targets == "basket" and is_sorted(store.summary.get("ties_ascending")):
+        warn(
+            f"the events of a basket in {named(store)} are sorted by item id, which a model of "
+            "baskets learns; prepare the data with ties shuffle"
+        )
 
 
 def named(store: SequenceStore) -> str:
