@@ -123,7 +123,9 @@ def test_targets_seen_before_are_counted_and_explained(make_store) -> None:
     assert "with seen items kept" in hidden.notes[0]
     kept, _ = evaluate(scorer, store, split, EvaluationOptions(ks=(3,), seen="keep"))
     assert kept.n_targets_seen_before == 1
-    assert kept.notes == ()
+    assert len(kept.notes) == 1
+    assert "1 of 3 users (33.3%)" in kept.notes[0]
+    assert "seen items are kept, so that these can be hits" in kept.notes[0]
 
 
 def test_a_cut_beyond_the_catalogue_is_said(make_store) -> None:
