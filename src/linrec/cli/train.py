@@ -13,9 +13,12 @@ from linrec.cli.flags import with_flags
 from linrec.data.preparing.splitting import SplitConfig
 from linrec.losses.config import CONFIGS as LOSSES
 from linrec.runs.config import TrainingConfig
+from linrec.runs.recipes import settings_in
 
 
-@with_flags(Model=BACKBONES, Loss=LOSSES, Split=SplitConfig, Training=TrainingConfig)
+@with_flags(
+    settings_in("default"), Model=BACKBONES, Loss=LOSSES, Split=SplitConfig, Training=TrainingConfig
+)
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset of `linrec prepare`.")],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
@@ -37,7 +40,8 @@ def train(
       linrec train data/shop --out runs/softmax --attention softmax --max-length 200
       linrec train data/shop --out runs/fdsa --backbone fdsa --features genre,year
       linrec train data/ml-1m --out runs/bert4rec --recipe bert4rec
-      linrec train data/shop --out runs/later --split temporal --valid-from 2024-05-01 --test-from 2024-06-01
+      linrec train data/shop --out runs/may --split temporal \\
+        --valid-from 2024-05-01 --test-from 2024-06-01
       linrec train data/shop --out runs/baskets --targets basket
       linrec train data/shop --out runs/shop --resume
     """

@@ -18,7 +18,7 @@ from linrec.evaluation.metrics import intervals, list_figures, means
 from linrec.evaluation.negatives import Protocol, check_protocol
 from linrec.evaluation.ranks import ProgressCallback, Ranking, RankOptions, Scorer, rank_targets
 from linrec.evaluation.resampling import Interval
-from linrec.types import InputError
+from linrec.types import InputError, Seen, parse_seen
 from linrec.validation import explain
 
 LEARNED_NOTHING = (
@@ -36,7 +36,7 @@ class EvaluationOptions:
     protocol: Protocol = "full"
     split: Part = "test"
     ks: tuple[int, ...] = (5, 10, 20)
-    hide_seen: bool = True  # full ranking only; sampled protocols never hide
+    seen: Seen = "hide"  # full ranking only; sampled protocols never hide
     seed: int = 0  # draws the negatives and the bootstrap
     baselines: bool = True
     seen_aware: bool = False  # whether the loss of the scorer left seen items out
@@ -50,6 +50,7 @@ class EvaluationOptions:
 
     def __post_init__(self) -> None:
         check_protocol(self.protocol)
+        parse_seen(self.seen)
         if self.split not in ("valid", "test"):
             raise InputError(f"unknown split {self.split!r}; choose valid or test")
         if self.request_time not in get_args(RequestTime):
@@ -102,7 +103,7 @@ class Evaluation:
     def notes(self) -> tuple[str, ...]:
         """Remarks that a reader of the figures needs."""
         notes = []
-        if self.hide_seen and self.n_targets_seen_before:
+        if self.protocol == "full" and self.n_targets_seen_before:
             notes.append(self._came_back())
         if self.splitting != LEAVE_ONE_OUT and self.n_users_left_out:
             notes.append(
@@ -126,10 +127,13 @@ class Evaluation:
             if several
             else f"{seen:,} of {count:,} users ({seen / count:.1%}) came back to"
         )
-        return (
-            f"{what} an item of their own history; with seen items hidden these count as misses "
-            "(evaluate again with seen items kept to rank them too)"
-        )
+        effect = "seen items are kept, so that these can be hits"
+        if self.hide_seen:
+            effect = (
+                "with seen items hidden these count as misses (evaluate again with seen items kept "
+                "to rank them too)"
+            )
+        return f"{what} an item of their own history; {effect}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -170,7 +174,7 @@ def evaluate(
         protocol=options.protocol,
         split=options.split,
         seed=options.seed,
-        hide_seen=options.hide_seen and options.protocol == "full",
+        hide_seen=options.seen == "hide" and options.protocol == "full",
         ks=options.ks,
         fingerprint=store.fingerprint,
         n_items=store.n_items,
@@ -224,7 +228,7 @@ def _rank_options(options: EvaluationOptions) -> RankOptions:
     return RankOptions(
         part=options.split,
         seed=options.seed,
-        hide_seen=options.hide_seen,
+        hide_seen=options.seen == "hide",
         ks=options.ks,
         reads=options.reads,
         # with unknown request times the newest event of each history is read otherwise

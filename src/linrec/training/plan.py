@@ -10,12 +10,13 @@ from pathlib import Path
 from linrec.backbones.config import FeatureConfig, ModelConfig
 from linrec.data.dataset.item_features import ITEM, Field, ItemFeatures, choose_fields
 from linrec.data.dataset.splits import Split
-from linrec.data.dataset.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore, named
 from linrec.data.dataset.ties import is_sorted
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription
 from linrec.runs.run import Run
+from linrec.training.seen import with_seen
 from linrec.types import InputError, argument
 
 
@@ -32,13 +33,16 @@ class Plan:
         store: SequenceStore,
         warn: Callable[[str], None],
         requested: Collection[str] = (),
+        resumed: Path | None = None,
     ) -> Plan:
-        """The features to read, if left open, follow from the data.
+        """The features to read and what to do with seen items, if left open, follow from the data.
 
         requested: the settings that were given by name. One of them that the data cannot fulfil is
-        an error; one that only a recipe has is left out with a warning.
+        an error; one that only a recipe has is left out with a warning. resumed: the run that is
+        continued, which keeps what it decided.
         """
         _warn_of_sorted_baskets(config, store, warn)
+        config = with_seen(config, store, warn, requested, resumed)
         model = _with_possible_times(config.model, store, warn, "time_gaps" in requested)
         fields: tuple[Field, ...] = ()
         if isinstance(model, FeatureConfig):
@@ -98,11 +102,6 @@ def _warn_of_sorted_baskets(
             f"the events of a basket in {named(store)} are sorted by item id, which a model of "
             "baskets learns; prepare the data with ties shuffle"
         )
-
-
-def named(store: SequenceStore) -> str:
-    """A dataset in a message."""
-    return "the given data" if store.path is None else str(store.path)
 
 
 def check_trainable(split: Split) -> None:
