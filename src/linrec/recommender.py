@@ -29,11 +29,13 @@ from linrec.evaluation.scorer import model_scorer
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription
+from linrec.runs.evaluations import evaluation_name
 from linrec.runs.recipes import recipe as find_recipe
 from linrec.runs.run import Run
 from linrec.scoring import hide_seen as hide
 from linrec.scoring import top_k
 from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
+from linrec.training.final import train_on_all
 from linrec.training.loop import Trained, Trainer
 from linrec.training.plan import Plan, check_trainable
 from linrec.training.precision import with_precision
@@ -121,10 +123,19 @@ class Recommender:
         self._model, self._catalogue = model.cpu(), Catalogue.of(store)
         if run is not None and not trained.interrupted:
             self._test(run, listeners)
+        begun = run is not None and run.validated
+        if (plan.config.training.final or begun) and not trained.interrupted:
+            self.trained = train_on_all(model, plan, split, trained, run, listeners)
+            final = not self.trained.interrupted
+            self._description = self._description.model_copy(update={"final": final})
         return self
 
     def _test(self, run: Run, callbacks: CallbackList) -> None:
         """Evaluate on test and write figures, ranks and report."""
+        if run.validated:  # the model may have seen the test events since
+            name = evaluation_name("test", "full", hide_seen=self.config.seen_in(None) == "hide")
+            self.test_evaluation = run.load_evaluation(name)[0]
+            return
         evaluation, ranks = self.evaluate_users(progress=callbacks.on_test_batch_end)
         run.save_evaluation(evaluation, ranks)
         run.write_report(evaluation, self.store)
@@ -154,6 +165,11 @@ class Recommender:
             True
         """
         model, store = self.model, self._data(data)
+        if self.description.final:
+            raise InputError(
+                "this run was trained on all events, the held-out ones too, so they say nothing "
+                "about it; its folder `evaluation` has the figures of the validated model"
+            )
         if not same_dataset(store.fingerprint, self.description.dataset.get("fingerprint")):
             raise InputError(
                 f"{named(store)} is not the dataset of this run ({self._data_path()}): it may "

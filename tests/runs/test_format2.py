@@ -35,6 +35,7 @@ SINCE: dict[str, dict[str, Any]] = {  # settings that were added later, off by d
         "unknown_time": 0.15,
         "split": "leave-one-out",
         "targets": "next",
+        "final": False,
         "seen": "hide",
     },
 }

@@ -106,6 +106,7 @@ OTHER = {
     "valid_from": 1.6e9 + 60 * 30**2,
     "test_from": 2e9,  # after the last event; any other time would change no training
     "targets": "basket",
+    "final": True,
 }
 TEMPORAL = {
     "split": "temporal",

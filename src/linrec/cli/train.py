@@ -43,6 +43,7 @@ def train(
       linrec train data/shop --out runs/may --split temporal \\
         --valid-from 2024-05-01 --test-from 2024-06-01
       linrec train data/shop --out runs/baskets --targets basket
+      linrec train data/shop --out runs/shop --final
       linrec train data/shop --out runs/shop --resume
     """
     from rich.console import Console
@@ -57,7 +58,7 @@ def train(
     recommender.fit(data, out, resume=resume, overwrite=overwrite, callbacks=[shown])
     trained, evaluation = recommender.trained, recommender.test_evaluation
     assert trained is not None
-    if evaluation is None:
+    if evaluation is None or trained.interrupted:
         shown.on_message(f"Stopped; the best model so far is in {out}. Continue with --resume.")
         sys.exit(130)
     progress = trained.progress

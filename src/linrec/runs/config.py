@@ -75,6 +75,11 @@ class TrainingConfig:
         "Float type of the matrix products; auto takes the one that is faster on this machine.",
         choices=get_args(Precision),
     )
+    final: bool = setting(
+        False,
+        "After the validated training, train again on all events for as many steps, for "
+        "deployment; the figures stay those of the validated model.",
+    )
     compile: bool = setting(False, "Train through torch.compile, which needs a C++ compiler.")
     device: str = setting("auto", "Device to train on: cpu, cuda, mps or auto.")
 

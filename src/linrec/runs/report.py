@@ -17,6 +17,11 @@ from linrec.losses import LossConfig
 from linrec.runs.checkpoint import Progress
 from linrec.runs.config import RunConfig, TrainingConfig
 
+FINAL_NOTE = (
+    "these are the figures of the validated model; the run's model was then trained again on all "
+    "events, the held-out ones too, and cannot be measured on them"
+)
+
 
 def report_page(
     config: RunConfig,
@@ -40,7 +45,7 @@ def report_page(
         metrics=_metrics(evaluation),
         gap_labels=[metric_label(metric) for metric in gap_metrics(evaluation)],
         gaps=_gaps(evaluation),
-        notes=evaluation.notes,
+        notes=(*evaluation.notes, *([FINAL_NOTE] if config.training.final else [])),
         curve=b64encode(curve).decode(),
         recommendations=recommendations,
         statistics=statistics(store),
