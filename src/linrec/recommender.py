@@ -37,7 +37,7 @@ from linrec.scoring import top_k
 from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
 from linrec.training.final import train_on_all
 from linrec.training.loop import Trained, Trainer
-from linrec.training.plan import Plan, check_trainable
+from linrec.training.plan import Plan, catalogue_of, check_folder, check_trainable
 from linrec.training.precision import with_precision
 from linrec.types import COLD_START, PAD, InputError, Recommendations, Seen, argument
 
@@ -98,7 +98,7 @@ class Recommender:
             1
         """
         folder = None if out is None else Path(out)
-        _check_folder(folder, resume=resume, overwrite=overwrite)  # before the long read, not after
+        check_folder(folder, resume=resume, overwrite=overwrite)  # before the long read, not after
         store = open_data(data)
         split = self._requested.split.of(store)
         check_trainable(split)
@@ -107,12 +107,13 @@ class Recommender:
         resumed = folder if resume else None
         plan = Plan.of(self._requested, store, warn, self._named, resumed)
         torch.manual_seed(plan.config.training.seed)
-        model = build(plan.config.model, plan.features)
+        model, catalogue = build(plan.config.model, plan.features), catalogue_of(store, split, warn)
+        model.untrained = catalogue.untrained
         config = with_precision(plan.config, model, split, resumed)
         plan = replace(plan, config=config)
         trainer = Trainer(model, store, split, plan.config, listeners)
         # only now: nothing is written or replaced before everything that was requested is possible
-        run = None if folder is None else plan.open(folder, resume=resume, overwrite=overwrite)
+        run = plan.open(folder, catalogue, resume=resume, overwrite=overwrite)
         if run is not None and TensorBoardLogger.is_installed():
             listeners.callbacks.append(TensorBoardLogger(run.tensorboard))
         with nullcontext() if run is None else run.kept_with_a_model():
@@ -120,7 +121,7 @@ class Recommender:
         # together: a training that fails leaves the earlier one as it was
         self.trained, self.test_evaluation = trained, None
         self.config, self._description, self._store = plan.config, plan.description, store
-        self._model, self._catalogue = model.cpu(), Catalogue.of(store)
+        self._model, self._catalogue = model.cpu(), catalogue
         if run is not None and not trained.interrupted:
             self._test(run, listeners)
         begun = run is not None and run.validated
@@ -128,6 +129,7 @@ class Recommender:
             self.trained = train_on_all(model, plan, split, trained, run, listeners)
             final = not self.trained.interrupted
             self._description = self._description.model_copy(update={"final": final})
+            self._catalogue = catalogue.after_all() if final else catalogue
         return self
 
     def _test(self, run: Run, callbacks: CallbackList) -> None:
@@ -374,15 +376,6 @@ def open_data(data: Data) -> SequenceStore:
     ):
         return SequenceStore.open(Path(data))
     return prepare(data)
-
-
-def _check_folder(folder: Path | None, *, resume: bool, overwrite: bool) -> None:
-    if folder is None and resume:
-        raise InputError(f"nothing to resume without a run folder; give it as {argument('out')}")
-    if resume and overwrite:
-        raise InputError("a run can be resumed or overwritten, not both; choose one")
-    if folder is not None and not resume:
-        Run.check_free(folder, overwrite=overwrite)
 
 
 def _trained(part: Part | None) -> Part:

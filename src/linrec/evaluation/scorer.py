@@ -16,7 +16,7 @@ def model_scorer(model: Backbone) -> Scorer:
     """Score with the model in evaluation mode: dropout would give equal histories other scores."""
     model.eval()
     with torch.no_grad():  # once: some backbones compute them from their weights
-        vectors, bias = model.item_vectors(), model.item_bias()
+        vectors, bias = model.item_vectors(), model.shown_bias()
 
     def score(histories: Sequences) -> Tensor:
         return item_scores(encode_prefixes(model, histories), vectors, bias)

@@ -21,7 +21,7 @@ from linrec.files.drafts import recover
 from linrec.files.expansion import check_parquet
 from linrec.files.guard import reading
 from linrec.runs import history
-from linrec.runs.catalogue import Catalogue
+from linrec.runs.catalogue import TRAINED, Catalogue
 from linrec.runs.checkpoint import Progress, load_checkpoint, pack_checkpoint, read_progress
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription, is_description, read_description
@@ -200,6 +200,7 @@ class Run:
                 f"come from different runs, {TRAIN_AGAIN}"
             ) from None
         self.files.check(CONFIG, ITEMS, WEIGHTS)
+        model.untrained = self.catalogue.untrained
         return model.eval()
 
     def load_weights(self) -> dict[str, Tensor]:
@@ -237,6 +238,8 @@ class Run:
         """Replace the weights by those of the training on all events; the figures stay."""
         self.description = self.description.model_copy(update={"final": True})
         self._write_config()  # first: a run that is killed in between must not be evaluated
+        self.catalogue = self.catalogue.after_all()
+        self._write_items()
         self.files.write(WEIGHTS, pack_tensors(model.state_dict()))
         self.files.remove(FINAL)
 
@@ -361,10 +364,11 @@ def _read_items(path: Path, content: bytes, description: RunDescription) -> Cata
             f"the run is damaged, {TRAIN_AGAIN}"
         )
     check_ids(table["item"], str(path), TRAIN_AGAIN)
-    counts = table["events"]
-    if not counts.dtype.is_integer() or counts.has_nulls() or (counts < 0).any():
-        raise InputError(
-            f"{path}: the column 'events' must hold whole numbers; the run is damaged, "
-            f"{TRAIN_AGAIN}"
-        )
+    for name in {"events", TRAINED} & set(table.columns):
+        counts = table[name]
+        if not counts.dtype.is_integer() or counts.has_nulls() or (counts < 0).any():
+            raise InputError(
+                f"{path}: the column {name!r} must hold whole numbers; the run is damaged, "
+                f"{TRAIN_AGAIN}"
+            )
     return Catalogue(table)

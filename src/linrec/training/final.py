@@ -144,4 +144,5 @@ def train_on_all(
     if not trainer.fit_all(run):
         return replace(trained, interrupted=True)
     model.load_state_dict(new.state_dict())
+    model.untrained = None
     return trained

@@ -67,14 +67,17 @@ class Plan:
             features=self.features.fields,
         )  # fmt: skip
 
-    def open(self, folder: Path, *, resume: bool, overwrite: bool) -> Run:
-        """Make the run folder, or open it to continue the same training."""
+    def open(
+        self, folder: Path | None, catalogue: Catalogue, *, resume: bool, overwrite: bool
+    ) -> Run | None:
+        """Make the run folder, or open it to continue the same training; None without a folder."""
+        if folder is None:
+            return None
         if resume:
             return Run.resume(folder, self.description, self.features)
         data = self.store.path
         if data is not None and data.resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{folder} holds the dataset {data}; choose another path")
-        catalogue = Catalogue.of(self.store)
         return Run.create(folder, self.description, catalogue, overwrite=overwrite)
 
 
@@ -104,9 +107,30 @@ def _warn_of_sorted_baskets(
         )
 
 
+def catalogue_of(store: SequenceStore, split: Split, warn: Callable[[str], None]) -> Catalogue:
+    """The items with their training events; items without any are counted in a warning."""
+    catalogue = Catalogue.of(store, split.train.item_counts(store.n_items))
+    if catalogue.untrained is not None:
+        warn(
+            f"{int(catalogue.untrained.sum()):,} of {store.n_items:,} items occur in held-out "
+            "events only: the model learns nothing about them and does not recommend them (a "
+            "training with final learns them too)"
+        )
+    return catalogue
+
+
 def check_trainable(split: Split) -> None:
     if not (split.train.lengths > 1).any():
         raise InputError(
             "no user has two events that are not held out, the minimum to learn from; give a "
             "longer log, loosen the filters of `linrec prepare` or hold out fewer"
         )
+
+
+def check_folder(folder: Path | None, *, resume: bool, overwrite: bool) -> None:
+    if folder is None and resume:
+        raise InputError(f"nothing to resume without a run folder; give it as {argument('out')}")
+    if resume and overwrite:
+        raise InputError("a run can be resumed or overwritten, not both; choose one")
+    if folder is not None and not resume:
+        Run.check_free(folder, overwrite=overwrite)
