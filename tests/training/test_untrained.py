@@ -14,6 +14,7 @@ from linrec.recommender import Recommender, load
 from linrec.runs.run import Run
 from linrec.scoring import MISS
 from linrec.serving import Engine
+from linrec.serving.stores import open_store
 from linrec.types import InputError
 from tests.training.cases import SMALL, cycle_events
 
@@ -48,9 +49,9 @@ def test_they_are_said_and_not_recommended(
         ranks = model.evaluate_users(seen="keep")[1]
         assert set(ranks.filter(pl.col("target") == NEW)["rank"]) == {MISS}
         assert ranks.filter(pl.col("target") != NEW)["rank"].max() < 16
-    with Engine(tmp_path / "run") as engine:
-        engine.append("anna", [("i00", 1.0), ("i01", 2.0)])
-        response = engine.recommend(user="anna", k=17, seen="keep")
+    engine = Engine(tmp_path / "run", open_store("memory"))
+    response = engine.recommend(history=["i00", "i01"], k=17, seen="keep")
+    engine.close()
     assert NEW not in [item.item for item in response.items]
     assert len(response.items) == 16
 
