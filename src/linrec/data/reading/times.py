@@ -52,7 +52,7 @@ def times(column: Column, unit: str | None = None, form: str | None = None) -> p
     _require_finite(column, seconds)
     if unit is None:
         return seconds
-    if form is not None or not _are_numbers(values):
+    if form is not None or not are_numbers(values):
         column.refuse(f"dates, to which {argument('time_unit', unit)} does not apply,")
     return seconds / TIME_UNITS[unit]
 
@@ -89,7 +89,8 @@ def date_text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, tz=timezone.utc).strftime("%Y-%m-%d")
 
 
-def _are_numbers(values: pl.Series) -> bool:
+def are_numbers(values: pl.Series) -> bool:
+    """Whether times are numbers, also written as text, to which a unit applies."""
     if values.dtype != pl.String:
         return values.dtype.is_numeric()
     return stripped(values.drop_nulls().head(1)).cast(pl.Float64, strict=False).null_count() == 0
@@ -157,6 +158,6 @@ def _require_finite(column: Column, seconds: pl.Series) -> None:
     column.fail(
         broken,
         "the time is missing" if written is None else f"the time {str(written)[:40]!r} is not one",
-        f"use numbers or ISO dates such as 2024-05-31T12:00:00, set {argument('time_format')}, or "
-        f"set {argument('time')} to another column",
+        f"use numbers or ISO dates such as 2024-05-31T12:00:00, set {argument('time_format')} to "
+        f"their format, such as '%d/%m/%Y %H:%M', or set {argument('time')} to another column",
     )
