@@ -78,6 +78,10 @@ def test_help_shows_examples(name: str, linrec: Command) -> None:
     assert f"linrec {name}" in result.out
 
 
+def test_help_names_the_extra_that_export_needs(linrec: Command) -> None:
+    assert "pip install 'linrec[onnx]'" in linrec("export", "--help").out
+
+
 def test_every_setting_is_a_flag_with_its_default(linrec: Command) -> None:
     from linrec.runs.config import SETTINGS
 

@@ -72,7 +72,9 @@ class PrepareOptions:
         250, "Times its size that a compressed file may expand to; more is refused.", min=1
     )
     since: Moment | None = setting(
-        None, "Keep events from this time on: an ISO date, or a number in the unit of the times.", group=FILTERS
+        None,
+        "Keep events from this time on: an ISO date, or a number in the unit of the times.",
+        group=FILTERS,
     )
     until: Moment | None = setting(None, "Keep events before this time.", group=FILTERS)
     rating_at_least: float | None = setting(
