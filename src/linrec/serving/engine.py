@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from time import time
+from time import time as now
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from linrec.serving import ranking
-from linrec.serving.appending import Append, Appended, Appender, NewEvent
+from linrec.serving.appending import Append, Appended, Appender, NewEvent, check_not_future
 from linrec.serving.batcher import Batcher, LongWork
 from linrec.serving.canary import check_canary, check_finite
 from linrec.serving.explaining import leave_one_out
@@ -270,6 +270,8 @@ class Engine:
         self, user: str, event_id: str, item: str, time: float | None = None
     ) -> Forgotten:
         """Give one event another item, and another time if there is one."""
+        if time is not None:
+            check_not_future(time, self.settings, now())
         done = self.store.replace_event(user, event_id, check_new_id(item), time)
         if not done:
             raise UnknownError("there is no such event")
@@ -294,7 +296,7 @@ class Engine:
         """Forget users without an event for longer than `user_ttl`; how many."""
         if self.settings.user_ttl is None:
             return 0
-        before, total = time() - self.settings.user_ttl * SECONDS_OF_DAY, 0
+        before, total = now() - self.settings.user_ttl * SECONDS_OF_DAY, 0
         while some := self.store.expire(before, EXPIRE_AT_ONCE):
             total += some
         return total

@@ -48,7 +48,7 @@ Id = Annotated[Text | Integer, AfterValidator(as_id)]
 NewId = Annotated[Text | Integer, AfterValidator(as_new_id)]
 Time = Annotated[
     float,
-    Field(strict=True, allow_inf_nan=False, description="Seconds, or any unit you keep to."),
+    Field(strict=True, allow_inf_nan=False, description="Seconds since 1970."),
 ]
 Items = Annotated[list[Id], Field(max_length=MAX_ITEMS)]
 
