@@ -71,6 +71,11 @@ class PrepareOptions:
     max_expansion: int = setting(
         250, "Times its size that a compressed file may expand to; more is refused.", min=1
     )
+    skip_bad_rows: bool = setting(
+        False,
+        "Leave out rows that cannot be events, such as one without an item, instead of refusing "
+        "the file; counts are shown, and skipped.csv in the dataset has a sample.",
+    )
     since: Moment | None = setting(
         None,
         "Keep events from this time on: an ISO date, or a number in the unit of the times.",
@@ -155,6 +160,7 @@ class PrepareOptions:
             time_unit=self.time_unit,
             time_format=self.time_format,
             max_expansion=self.max_expansion,
+            skip_bad_rows=self.skip_bad_rows,
         )
 
     def filters(self) -> dict[str, Any]:
