@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -15,12 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 from linrec.backbones import Backbone, build
-from linrec.data.dataset.histories import Histories, of_items, of_users
+from linrec.data.dataset.histories import Histories
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
 from linrec.data.dataset.store import SequenceStore, same_dataset
-from linrec.data.preparing.moments import Moment, requested_at, split_pairs
+from linrec.data.preparing.moments import Moment, requested_at
 from linrec.data.preparing.prepare import prepare
+from linrec.data.preparing.requests import histories_of, notes_on
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
 from linrec.evaluation.ranks import ProgressCallback, Scorer, batches
@@ -29,10 +30,11 @@ from linrec.evaluation.scorer import model_scorer
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription
+from linrec.runs.filters import Allowed, Filters
 from linrec.runs.recipes import recipe as find_recipe
 from linrec.runs.run import Run
+from linrec.scoring import HIDDEN, top_k
 from linrec.scoring import hide_seen as hide
-from linrec.scoring import top_k
 from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
 from linrec.training.loop import Trained, Trainer
 from linrec.training.plan import Plan, named
@@ -43,9 +45,12 @@ Part = TypeVar("Part")
 
 if TYPE_CHECKING:
     import pandas as pd
+    from typing_extensions import Unpack
+
+    from linrec.data.preparing.requests import Who
+    from linrec.runs.filters import FilterArguments
 
     Data = SequenceStore | str | Path | pl.DataFrame | pl.LazyFrame | pd.DataFrame
-    Who = Sequence[Any] | pl.Series | pl.DataFrame | pd.DataFrame | None
 
 
 class Recommender:
@@ -177,6 +182,7 @@ class Recommender:
         at: Moment | None = None,
         hide_seen: bool = True,
         progress: ProgressCallback | None = None,
+        **filters: Unpack[FilterArguments],
     ) -> Recommendations:
         """The k items that each user will most likely want next.
 
@@ -192,6 +198,8 @@ class Recommender:
                 "unknown"; by default the time of the newest event in the log.
             hide_seen: Leave out what the user has had.
             progress: Called with the number of users done, and of all.
+            filters: `only` and `exclude` with lists of item ids, `where` with features of the
+                items and the values of which they must have one.
 
         Examples:
             >>> model = linrec.load("run")
@@ -199,54 +207,53 @@ class Recommender:
             5
             >>> model.recommend([["film-001", "film-002"], []], k=1).to_polars()["source"].to_list()
             ['model', 'cold-start']
+            >>> films = model.recommend(["member-0007"], k=2, where={"genre": ["comedy", "drama"]})
+            >>> len(films)
+            2
         """
         if k < 1:
             raise InputError(f"k must be at least 1, not {k}")
         k = min(k, len(self.catalogue))
-        histories = requested_at(self._histories(who, data), at)
+        allowed = Filters(**filters).allowed(self.catalogue)
+        found = histories_of(who, self.catalogue.ids, lambda: self._data(data))
+        histories = requested_at(found, at)
         nobody, nothing = np.empty(0, np.int64), np.empty((0, k), np.float32)
         tables = [self._table(histories, nobody, nothing.astype(np.int64), nothing)]
         options = RankOptions(reads=self.config.model.max_length)
         scorer = model_scorer(self.model)
         done = 0
         for rows in batches(histories.sequences.lengths, len(self.catalogue), options):
-            tables.append(self._top(scorer, histories, rows, k, hide_seen))
+            tables.append(self._top(scorer, histories, rows, k, hide_seen, allowed))
             done += len(rows)
             if progress is not None:
                 progress(done, len(histories))
-        table = pl.concat(tables).sort("row", "rank").drop("row")
-        notes = _notes(histories)
+        table = pl.concat(tables).sort("row", "rank")
+        notes = notes_on(histories) + allowed.notes
+        empty = len(histories) - table["row"].n_unique()
+        if empty:
+            notes += (f"{empty:,} of {len(histories):,} lists are empty: {allowed.why_nothing()}",)
         if self.config.loss.seen_aware and not hide_seen:
             notes += (f"seen items are recommended too, and {LEARNED_NOTHING}",)
         if at is not None and not self.config.model.time_gaps:
             notes += ("the model reads no times, so the time of the request changes nothing",)
-        return Recommendations(table, notes)
-
-    def _histories(self, who: Who, data: Data | None) -> Histories:
-        ids = self.catalogue.ids
-        if _is_frame(who):
-            return of_users(None, prepare(who, times="real"), ids)
-        if who is None or (isinstance(who, pl.Series) and not who.dtype.is_nested()):
-            return of_users(who, self._data(data), ids)
-        if not _is_list(who):
-            raise InputError(f"give users as a list of ids, not as the single value {who!r}")
-        rows = list(who)
-        histories = [_is_list(row) for row in rows]
-        if any(histories) and not all(histories):
-            raise InputError("give either ids of users or lists of items, not some of each")
-        if not any(histories):
-            return of_users(rows, self._data(data), ids)
-        items, times = split_pairs(rows)
-        return of_items(items, ids, times)
+        return Recommendations(table.drop("row"), notes)
 
     def _top(
-        self, scorer: Scorer, histories: Histories, rows: IntArray, k: int, hidden: bool
+        self,
+        scorer: Scorer,
+        histories: Histories,
+        rows: IntArray,
+        k: int,
+        hidden: bool,
+        allowed: Allowed,
     ) -> pl.DataFrame:
         chosen = histories.sequences.take(rows)
         with torch.inference_mode():
             scores = scorer(chosen)
             empty = torch.from_numpy(chosen.lengths == 0)
             scores[empty] = self.catalogue.cold_start_scores()
+            if allowed.items is not None:
+                scores[:, torch.from_numpy(~allowed.items)] = HIDDEN
             items, best = top_k(hide(scores, chosen) if hidden else scores, k)
         return self._table(histories, rows, items.numpy(), best.numpy())
 
@@ -376,24 +383,3 @@ def _trained(part: Part | None) -> Part:
     if part is None:
         raise InputError("this recommender is not trained yet; call fit, or linrec.load a run")
     return part
-
-
-def _is_frame(value: object) -> TypeGuard[pl.DataFrame]:
-    """pandas is recognised without an import; its Series has no columns."""
-    return isinstance(value, pl.DataFrame | pl.LazyFrame) or hasattr(value, "columns")
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes | dict)
-
-
-def _notes(histories: Histories) -> tuple[str, ...]:
-    notes = []
-    if histories.skipped:
-        notes.append(f"skipped {histories.skipped:,} events with items the model does not know")
-    if histories.unknown_users:
-        notes.append(f"{histories.unknown_users:,} of the requested users are not in the dataset")
-    empty = int((histories.sequences.lengths == 0).sum())
-    if empty:
-        notes.append(f"{empty:,} without any known item got the most popular items instead")
-    return tuple(notes)

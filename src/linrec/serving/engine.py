@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from linrec.runs.filters import Allowed, Filters
 from linrec.serving import ranking
 from linrec.serving.appending import Append, Appended, Appender, NewEvent, check_not_future
 from linrec.serving.batcher import Batcher, LongWork
@@ -118,35 +119,42 @@ class Engine:
         history: Sequence[HistoryEvent] | None = None,
         exclude: Sequence[str] = (),
         only: Sequence[str] | None = None,
+        where: Mapping[str, Sequence[Any]] | None = None,
         keep_seen: bool = False,
         at: RequestTime = None,
     ) -> RecommendResponse:
         """The k items that the user, or a user with this history, will most likely want next.
 
+        where: features of the items, each with the values of which an item must have one.
         at: when, in seconds; now if left out, or "unknown". Only models that read time depend on
         it, and on the times of the history.
         """
         request = RecommendRequest(
-            user=user, history=history, k=k, exclude=exclude, only=only, keep_seen=keep_seen, at=at
-        )
+            user=user, history=history, k=k, exclude=exclude, only=only, where=where or {},
+            keep_seen=keep_seen, at=at,
+        )  # fmt: skip
         return self.recommend_many([request])[0]
 
     def recommend_many(self, requests: Sequence[RecommendRequest]) -> list[RecommendResponse]:
         model = self._model
         users = [request.user for request in requests if request.user is not None]
         heads = dict(zip(users, self.store.heads(users), strict=True)) if users else {}
+        allowed = [_allowed(model, request) for request in requests]
         rank_requests = [
-            _rank_request(model, request, self._past(model, request, heads.get(request.user or "")))
-            for request in requests
+            _rank_request(
+                model, request, self._past(model, request, heads.get(request.user or "")), items
+            )
+            for request, items in zip(requests, allowed, strict=True)
         ]
         return [
             RecommendResponse(
                 request.user,
                 "cold-start" if rank_request.past is None else "model",
                 _items(model, ranked),
+                items.notes if ranked else (*items.notes, items.why_nothing()),
             )
-            for request, rank_request, ranked in zip(
-                requests, rank_requests, self._ranks.submit(rank_requests), strict=True
+            for request, rank_request, items, ranked in zip(
+                requests, rank_requests, allowed, self._ranks.submit(rank_requests), strict=True
             )
         ]
 
@@ -324,11 +332,19 @@ class _Known:
 _NOTHING = _Known(None, np.empty(0, np.int64))
 
 
-def _rank_request(model: ServedModel, request: RecommendRequest, known: _Known) -> RankRequest:
+def _allowed(model: ServedModel, request: RecommendRequest) -> Allowed:
+    filters = Filters(only=request.only, exclude=request.exclude, where=request.where)
+    return filters.allowed(model.catalogue, model.index_of)
+
+
+def _rank_request(
+    model: ServedModel, request: RecommendRequest, known: _Known, allowed: Allowed
+) -> RankRequest:
     hide = model.indices(request.exclude)
     if not request.keep_seen:
         hide = np.concatenate([known.seen, hide])
-    only = None if request.only is None else model.indices(request.only)
+    some = request.only is not None or request.where
+    only = np.flatnonzero(allowed.items) if some and allowed.items is not None else None
     return RankRequest(model, known.past, seconds_of(request.at), request.k, hide, only)
 
 

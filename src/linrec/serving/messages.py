@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from linrec.serving.past import HistoryEvent, RequestTime, check_request_time
 from linrec.serving.stores import Event
@@ -26,6 +26,7 @@ class RecommendResponse:
     user: str | None
     source: Source
     items: tuple[Item, ...]
+    notes: tuple[str, ...] = ()  # on filters, and why a list is empty
 
 
 def check_user_or_history(user: object, history: object) -> None:
@@ -42,6 +43,7 @@ class RecommendRequest:
     k: int = 10
     exclude: Sequence[str] = ()
     only: Sequence[str] | None = None
+    where: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     keep_seen: bool = False
     at: RequestTime = None
 

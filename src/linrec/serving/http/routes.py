@@ -85,7 +85,12 @@ def _appended(result: Appended) -> s.EventsResponse:
     )
 
 
-@api.post("/recommendations", summary="Recommend", tags=["recommendations"])
+@api.post(
+    "/recommendations",
+    summary="Recommend",
+    tags=["recommendations"],
+    response_model_exclude_defaults=True,  # notes, where there are none
+)
 def recommend(
     request: Request, body: s.RecommendationRequest
 ) -> s.RecommendationResponse | s.RecommendationBatchResponse:
@@ -107,6 +112,7 @@ def _recommend_request(body: s.RecommendationBody) -> RecommendRequest:
         k=body.k,
         exclude=_texts(body.exclude) or (),
         only=_texts(body.only),
+        where=body.where,
         keep_seen=body.keep_seen,
         at=body.at,
     )
@@ -127,7 +133,10 @@ def _texts(items: list[str | int] | None) -> list[str] | None:
 
 def _recommendation(result: RecommendResponse) -> s.RecommendationResponse:
     return s.RecommendationResponse(
-        user=result.user, source=result.source, items=[_item(each) for each in result.items]
+        user=result.user,
+        source=result.source,
+        items=[_item(each) for each in result.items],
+        notes=list(result.notes),
     )
 
 
