@@ -18,10 +18,10 @@ from linrec.backbones import Backbone, build
 from linrec.data.dataset.histories import Histories
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
-from linrec.data.dataset.store import SequenceStore, same_dataset
+from linrec.data.dataset.store import SequenceStore, named, same_dataset
 from linrec.data.preparing.moments import Moment, requested_at
 from linrec.data.preparing.prepare import prepare
-from linrec.data.preparing.requests import histories_of, notes_on
+from linrec.data.preparing.requests import histories_of
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
 from linrec.evaluation.ranks import ProgressCallback, Scorer, batches
@@ -37,9 +37,9 @@ from linrec.scoring import HIDDEN, top_k
 from linrec.scoring import hide_seen as hide
 from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
 from linrec.training.loop import Trained, Trainer
-from linrec.training.plan import Plan, named
+from linrec.training.plan import Plan
 from linrec.training.precision import with_precision
-from linrec.types import COLD_START, PAD, InputError, Recommendations, argument
+from linrec.types import COLD_START, PAD, InputError, Recommendations, Seen, argument
 
 Part = TypeVar("Part")
 
@@ -107,10 +107,11 @@ class Recommender:
         _check_trainable(split)
         listeners = CallbackList(callbacks)
         warn = listeners.on_message if callbacks else warnings.warn
-        plan = Plan.of(self._requested, store, warn, self._named)
+        resumed = folder if resume else None
+        plan = Plan.of(self._requested, store, warn, self._named, resumed)
         torch.manual_seed(plan.config.training.seed)
         model = build(plan.config.model, plan.features)
-        config = with_precision(plan.config, model, split, folder if resume else None)
+        config = with_precision(plan.config, model, split, resumed)
         plan = replace(plan, config=config)
         trainer = Trainer(model, store, split, plan.config, listeners)
         # only now: nothing is written or replaced before everything that was requested is possible
@@ -168,6 +169,7 @@ class Recommender:
             reads=config.model.max_length,
             reads_time=config.model.time_gaps,
             seen_aware=config.loss.seen_aware,
+            seen=config.seen_in(options.pop("seen", None)),
             **options,
         )
         split = leave_one_out(store.sequences())
@@ -180,7 +182,7 @@ class Recommender:
         *,
         data: Data | None = None,
         at: Moment | None = None,
-        hide_seen: bool = True,
+        seen: Seen | None = None,
         progress: ProgressCallback | None = None,
         **filters: Unpack[FilterArguments],
     ) -> Recommendations:
@@ -196,7 +198,8 @@ class Recommender:
             data: The dataset, if it has moved or grown.
             at: The time of the request, for models that read times: a number, a date or
                 "unknown"; by default the time of the newest event in the log.
-            hide_seen: Leave out what the user has had.
+            seen: "hide" leaves out what the user has had, "keep" ranks it like all other items;
+                by default what the run was trained for.
             progress: Called with the number of users done, and of all.
             filters: `only` and `exclude` with lists of item ids, `where` with features of the
                 items and the values of which they must have one.
@@ -221,18 +224,18 @@ class Recommender:
         tables = [self._table(histories, nobody, nothing.astype(np.int64), nothing)]
         options = RankOptions(reads=self.config.model.max_length)
         scorer = model_scorer(self.model)
-        done = 0
+        done, hidden = 0, self.config.seen_in(seen) == "hide"
         for rows in batches(histories.sequences.lengths, len(self.catalogue), options):
-            tables.append(self._top(scorer, histories, rows, k, hide_seen, allowed))
+            tables.append(self._top(scorer, histories, rows, k, hidden, allowed))
             done += len(rows)
             if progress is not None:
                 progress(done, len(histories))
         table = pl.concat(tables).sort("row", "rank")
-        notes = notes_on(histories) + allowed.notes
+        notes = histories.notes + allowed.notes
         empty = len(histories) - table["row"].n_unique()
         if empty:
             notes += (f"{empty:,} of {len(histories):,} lists are empty: {allowed.why_nothing()}",)
-        if self.config.loss.seen_aware and not hide_seen:
+        if self.config.loss.seen_aware and not hidden:
             notes += (f"seen items are recommended too, and {LEARNED_NOTHING}",)
         if at is not None and not self.config.model.time_gaps:
             notes += ("the model reads no times, so the time of the request changes nothing",)

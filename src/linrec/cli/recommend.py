@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from linrec.cli.flags import with_flags
+from linrec.cli.seen import SeenFlag, seen_of
 from linrec.settings import setting
 from linrec.types import InputError, argument
 
@@ -47,9 +48,7 @@ def recommend(
     out: Annotated[
         Path | None, typer.Option(help="Write .parquet, .csv or .jsonl instead of a table.")
     ] = None,
-    keep_seen: Annotated[
-        bool, typer.Option("--keep-seen", help="Also recommend seen items.")
-    ] = False,
+    seen: SeenFlag = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -75,6 +74,7 @@ def recommend(
       linrec recommend runs/shop --users-file vips.txt --out vips.csv
       linrec recommend runs/shop --all --out recs.parquet
       linrec recommend runs/shop --user 42 --at 2024-05-31
+      linrec recommend runs/shop --user 42 --seen keep
       linrec recommend runs/shop --user 42 --where genre=Comedy,Drama
       linrec recommend runs/shop --user 42 --exclude sku-1,sku-7
     """
@@ -85,13 +85,14 @@ def recommend(
 
     if out is not None:
         check_ending(out)
+    shown = seen_of(seen)
     who = _who(user, history, users_file, everyone)
     chosen = FilterFlags(**filters).filters()
     errors = Console(stderr=True)
     recommender = load(run)
     with counting("recommending", errors) as progress:
         result = recommender.recommend(
-            who, k, data=data, at=_moment(at), hide_seen=not keep_seen, progress=progress, **chosen
+            who, k, data=data, at=_moment(at), seen=shown, progress=progress, **chosen
         )
     for note in result.notes:
         errors.print(note, soft_wrap=True, highlight=False, markup=False)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from linrec.evaluation.report import LEARNED_NOTHING
 from linrec.runs.filters import Allowed, Filters
 from linrec.serving import ranking
 from linrec.serving.appending import Append, Appended, Appender, NewEvent, check_not_future
@@ -37,7 +38,7 @@ from linrec.serving.ranking import Ranked, RankRequest
 from linrec.serving.settings import EngineSettings
 from linrec.serving.snapshot import Origin, Snapshot
 from linrec.serving.stores import Change, Forgotten, Head, Store, StoreError, new_version
-from linrec.types import InputError, argument
+from linrec.types import InputError, Seen, argument
 
 SECONDS_OF_DAY = 86_400
 EXPIRE_AT_ONCE = 100  # users; other writers wait meanwhile
@@ -120,18 +121,19 @@ class Engine:
         exclude: Sequence[str] = (),
         only: Sequence[str] | None = None,
         where: Mapping[str, Sequence[Any]] | None = None,
-        keep_seen: bool = False,
+        seen: Seen | None = None,
         at: RequestTime = None,
     ) -> RecommendResponse:
         """The k items that the user, or a user with this history, will most likely want next.
 
-        where: features of the items, each with the values of which an item must have one.
+        where: features of the items, each with the values of which an item must have one. seen:
+        "hide" leaves out what the user has had, "keep" ranks it too; as the run says if left out.
         at: when, in seconds; now if left out, or "unknown". Only models that read time depend on
         it, and on the times of the history.
         """
         request = RecommendRequest(
             user=user, history=history, k=k, exclude=exclude, only=only, where=where or {},
-            keep_seen=keep_seen, at=at,
+            seen=seen, at=at,
         )  # fmt: skip
         return self.recommend_many([request])[0]
 
@@ -151,7 +153,7 @@ class Engine:
                 request.user,
                 "cold-start" if rank_request.past is None else "model",
                 _items(model, ranked),
-                items.notes if ranked else (*items.notes, items.why_nothing()),
+                _notes(model, request, items, ranked),
             )
             for request, rank_request, items, ranked in zip(
                 requests, rank_requests, allowed, self._ranks.submit(rank_requests), strict=True
@@ -341,11 +343,20 @@ def _rank_request(
     model: ServedModel, request: RecommendRequest, known: _Known, allowed: Allowed
 ) -> RankRequest:
     hide = model.indices(request.exclude)
-    if not request.keep_seen:
+    if model.config.seen_in(request.seen) == "hide":
         hide = np.concatenate([known.seen, hide])
     some = request.only is not None or request.where
     only = np.flatnonzero(allowed.items) if some and allowed.items is not None else None
     return RankRequest(model, known.past, seconds_of(request.at), request.k, hide, only)
+
+
+def _notes(
+    model: ServedModel, request: RecommendRequest, allowed: Allowed, ranked: Ranked
+) -> tuple[str, ...]:
+    notes = allowed.notes if ranked else (*allowed.notes, allowed.why_nothing())
+    if not model.config.loss.seen_aware or model.config.seen_in(request.seen) == "hide":
+        return notes
+    return (*notes, f"seen items are recommended too, and {LEARNED_NOTHING}")
 
 
 def _rank(rank_requests: list[RankRequest]) -> list[Ranked]:

@@ -40,19 +40,6 @@ def histories_of(who: Who, catalogue: IdMap, data: Callable[[], SequenceStore]) 
     return of_items(items, catalogue, times)
 
 
-def notes_on(histories: Histories) -> tuple[str, ...]:
-    """What the caller should know of them."""
-    notes = []
-    if histories.skipped:
-        notes.append(f"skipped {histories.skipped:,} events with items the model does not know")
-    if histories.unknown_users:
-        notes.append(f"{histories.unknown_users:,} of the requested users are not in the dataset")
-    empty = int((histories.sequences.lengths == 0).sum())
-    if empty:
-        notes.append(f"{empty:,} without any known item got the most popular items instead")
-    return tuple(notes)
-
-
 def _is_frame(value: object) -> TypeGuard[pl.DataFrame]:
     """pandas is recognised without an import; its Series has no columns."""
     return isinstance(value, pl.DataFrame | pl.LazyFrame) or hasattr(value, "columns")

@@ -15,6 +15,7 @@ from linrec.serving.http import schemas as s
 from linrec.serving.http.observing import Metrics
 from linrec.serving.messages import Item, RecommendResponse
 from linrec.serving.past import HistoryEvent
+from linrec.types import Seen
 
 Limit = Annotated[int, Query(ge=1, le=s.MAX_K)]
 Search = Annotated[str, Query(max_length=s.MAX_TEXT), AfterValidator(s.as_id)]
@@ -85,12 +86,7 @@ def _appended(result: Appended) -> s.EventsResponse:
     )
 
 
-@api.post(
-    "/recommendations",
-    summary="Recommend",
-    tags=["recommendations"],
-    response_model_exclude_defaults=True,  # notes, where there are none
-)
+@api.post("/recommendations", summary="Recommend", tags=["recommendations"])
 def recommend(
     request: Request, body: s.RecommendationRequest
 ) -> s.RecommendationResponse | s.RecommendationBatchResponse:
@@ -113,9 +109,15 @@ def _recommend_request(body: s.RecommendationBody) -> RecommendRequest:
         exclude=_texts(body.exclude) or (),
         only=_texts(body.only),
         where=body.where,
-        keep_seen=body.keep_seen,
+        seen=_seen(body),
         at=body.at,
     )
+
+
+def _seen(body: s.RecommendationBody) -> Seen | None:
+    if body.keep_seen is None:
+        return body.seen
+    return "keep" if body.keep_seen else "hide"
 
 
 def _history(events: list[str | int | s.PastEventBody] | None) -> list[HistoryEvent] | None:
@@ -228,6 +230,7 @@ def health(request: Request) -> s.HealthResponse:
         items=model.n_items,
         streaming=model.streams,
         reads_time=model.reads_time,
+        seen=model.config.seen_in(),
         why_no_state=model.why_no_state,
     )
     return s.HealthResponse(status="ok", model=about)
