@@ -33,6 +33,8 @@ from linrec.runs.description import RunDescription
 from linrec.runs.filters import Allowed, Filters
 from linrec.runs.recipes import recipe as find_recipe
 from linrec.runs.run import Run
+from linrec.runs.samples import ITEMS as SAMPLE_ITEMS
+from linrec.runs.samples import sample_users, samples_of
 from linrec.scoring import HIDDEN, top_k
 from linrec.scoring import hide_seen as hide
 from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
@@ -132,9 +134,15 @@ class Recommender:
         """Evaluate on test and write figures, ranks and report."""
         evaluation, ranks = self.evaluate_users(progress=callbacks.on_test_batch_end)
         run.save_evaluation(evaluation, ranks)
-        run.write_report(evaluation, self.store)
+        self.write_report(run, evaluation)
         self.test_evaluation = evaluation
         callbacks.on_test_end(evaluation)
+
+    def write_report(self, run: Run, evaluation: Evaluation, data: Data | None = None) -> None:
+        """Renew the report of a run with an evaluation, and what some users are recommended."""
+        store = self._data(data)
+        shown = self.recommend(sample_users(store), k=SAMPLE_ITEMS, data=store)
+        run.write_report(evaluation, store, samples_of(store, shown))
 
     def evaluate(self, data: Data | None = None, **options: Any) -> Evaluation:
         """Figures on the held-out events; options are those of `EvaluationOptions`.

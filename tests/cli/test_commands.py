@@ -208,6 +208,22 @@ def test_evaluate_prints_and_saves(linrec: Command, copy: Path) -> None:
     assert len(pl.read_parquet(copy / "evaluation" / "test-full.parquet")) == N_USERS
 
 
+def test_evaluate_renews_the_report(linrec: Command, copy: Path) -> None:
+    report = copy / "report.html"
+    before = report.read_text()
+    assert "NDCG@10" in before
+    assert linrec("compare", copy, copy, "--split", "valid").code == 0
+    assert report.read_text() == before  # only evaluate writes it
+    assert linrec("evaluate", copy, "--split", "valid", "-k", 3).code == 0
+    after = report.read_text()
+    assert "valid split" in after
+    assert "NDCG@3" in after
+    assert "NDCG@10</td>" not in after
+    report.unlink()
+    assert linrec("evaluate", copy).code == 0
+    assert report.read_text() == before
+
+
 def test_each_protocol_has_a_file_of_its_own(linrec: Command, copy: Path) -> None:
     linrec("evaluate", copy, "--split", "valid")
     linrec("evaluate", copy, "--seen", "keep")
