@@ -39,7 +39,8 @@ from linrec.scoring import HIDDEN, top_k
 from linrec.scoring import hide_seen as hide
 from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
 from linrec.training.loop import Trained, Trainer
-from linrec.training.plan import Plan
+from linrec.training.loss_advice import advise_loss
+from linrec.training.plan import Plan, check_folder
 from linrec.training.precision import with_precision
 from linrec.types import COLD_START, PAD, InputError, Recommendations, Seen, argument
 
@@ -103,7 +104,7 @@ class Recommender:
             1
         """
         folder = None if out is None else Path(out)
-        _check_folder(folder, resume=resume, overwrite=overwrite)  # before the long read, not after
+        check_folder(folder, resume=resume, overwrite=overwrite)  # before the long read, not after
         store = open_data(data)
         split = leave_one_out(store.sequences())
         _check_trainable(split)
@@ -115,6 +116,8 @@ class Recommender:
         model = build(plan.config.model, plan.features)
         config = with_precision(plan.config, model, split, resumed)
         plan = replace(plan, config=config)
+        if not resume and "loss" not in self._named:
+            advise_loss(config, model, split, warn)
         trainer = Trainer(model, store, split, plan.config, listeners)
         # only now: nothing is written or replaced before everything that was requested is possible
         run = None if folder is None else plan.open(folder, resume=resume, overwrite=overwrite)
@@ -371,15 +374,6 @@ def open_data(data: Data) -> SequenceStore:
     ):
         return SequenceStore.open(Path(data))
     return prepare(data)
-
-
-def _check_folder(folder: Path | None, *, resume: bool, overwrite: bool) -> None:
-    if folder is None and resume:
-        raise InputError(f"nothing to resume without a run folder; give it as {argument('out')}")
-    if resume and overwrite:
-        raise InputError("a run can be resumed or overwritten, not both; choose one")
-    if folder is not None and not resume:
-        Run.check_free(folder, overwrite=overwrite)
 
 
 def _check_trainable(split: Split) -> None:
