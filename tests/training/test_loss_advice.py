@@ -50,6 +50,7 @@ def test_both_times_in_one_message(store: SequenceStore, tmp_path: Path) -> None
         "the catalogue has 16 items: an epoch takes about 10 minutes with the loss softmax and "
         "about 60 seconds with sampled-softmax"
     )
+    assert "train again with --loss sampled-softmax" in message
     assert told(store, tmp_path / "run", epochs=2, resume=True) == []
     assert told(store, loss="softmax") == []  # chosen by name
     assert told(store, loss="sampled-softmax", negatives=4) == []

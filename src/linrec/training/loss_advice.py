@@ -36,8 +36,9 @@ def advise_loss(
     if fast < WORTHWHILE * full:
         say(
             f"the catalogue has {model.n_items:,} items: an epoch takes about {in_words(full)} "
-            f"with the loss {config.loss.loss} and about {in_words(fast)} with {sampled.loss}, "
-            "which compares each target with a sample of them (short timings on this machine)"
+            f"with the loss {config.loss.loss} and about {in_words(fast)} with {sampled.loss} "
+            "(short timings on this machine), which compares each target with a sample of them; to "
+            f"take it, train again with --loss {sampled.loss}, in Python loss={sampled.loss!r}"
         )
 
 
