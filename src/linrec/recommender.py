@@ -221,7 +221,7 @@ class Recommender:
             5
             >>> model.recommend([["film-001", "film-002"], []], k=1).to_polars()["source"].to_list()
             ['model', 'cold-start']
-            >>> films = model.recommend(["member-0007"], k=2, where={"genre": ["comedy", "drama"]})
+            >>> films = model.recommend(["member-0007"], k=2, where={"genre": ["Comedy", "Drama"]})
             >>> len(films)
             2
         """
