@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -43,7 +44,7 @@ class Catalogue:
         """The same after a training on all events."""
         return Catalogue(self.table.with_columns(pl.col("events").alias(TRAINED)))
 
-    @property
+    @cached_property
     def ids(self) -> IdMap:
         return IdMap(self.table["item"], first=1)
 

@@ -36,7 +36,8 @@ def recipe(name: str, settings: Content | None = None) -> RunConfig:
 def settings_in(name: str) -> dict[str, Any]:
     """What a recipe sets, by the names of the settings; everything else has its own default."""
     content = _read(name)
-    return {**content.get("model", {}), **content.get("training", {})}
+    settings: dict[str, Any] = content.get("model", {}) | content.get("training", {})
+    return settings
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import fields
 from importlib import resources
 from importlib.metadata import version
@@ -11,11 +12,28 @@ from typing import Any
 from linrec.backbones import ModelConfig
 from linrec.data.dataset.statistics import statistics
 from linrec.data.dataset.store import SequenceStore
+from linrec.data.preparing.splitting import SplitConfig
 from linrec.evaluation import Evaluation, metric_label
 from linrec.evaluation.tables import best_of, figure, gap_metrics, interval, protocol_title
 from linrec.losses import LossConfig
 from linrec.runs.checkpoint import Progress
 from linrec.runs.config import RunConfig, TrainingConfig
+from linrec.runs.samples import Sample
+
+EXPLANATIONS = {
+    "recall": "the share of users whose next item is among the first k recommendations, or of each "
+    "user's next items where there are several",
+    "hit": "the share of users of whose next items at least one is among the first k",
+    "ndcg": "the same, but a hit counts less the further down it is: 1 in the first place, 0.63 in "
+    "the second, 0.29 in the tenth, and 0 beyond the first k",
+    "map": "how early the next items come: at each of them among the first k the share of next "
+    "items up to there, averaged",
+    "mrr": "1 divided by the place of the next item, so 1, 0.5, 0.33 and so on, and 0 beyond the "
+    "first k; without a k every place counts",
+    "coverage": "the share of all items that are among the first k of anybody",
+    "popularity": "how many training events a recommended item has on average; where it is high, "
+    "the lists show what everybody knows",
+}
 
 FINAL_NOTE = (
     "these are the figures of the validated model; the run's model was then trained again on all "
@@ -28,8 +46,8 @@ def report_page(
     progress: Progress,
     evaluation: Evaluation,
     store: SequenceStore,
-    curve: bytes,
-    recommendations: dict[str, Any] | None = None,
+    curve: bytes | None,
+    samples: Sequence[Sample] = (),
 ) -> str:
     """Everything inside the one page, so that it can be mailed; curve: a PNG."""
     from jinja2 import Environment
@@ -37,8 +55,7 @@ def report_page(
     source = (resources.files("linrec.runs") / "report.html.j2").read_text(encoding="utf-8")
     return Environment(autoescape=True).from_string(source).render(
         title=f"{config.model.backbone} with {config.model.attention}",
-        subtitle=f"linrec {version('linrec')}, dataset {store.fingerprint}, "
-        f"best of {progress.epoch} epochs: {progress.best_epoch}",
+        subtitle=f"linrec {version('linrec')}, dataset {store.fingerprint}" + _epochs(progress),
         name=config.model.attention,
         protocol=protocol_title(evaluation),
         baselines=list(evaluation.baselines),
@@ -46,20 +63,39 @@ def report_page(
         gap_labels=[metric_label(metric) for metric in gap_metrics(evaluation)],
         gaps=_gaps(evaluation),
         notes=(*evaluation.notes, *([FINAL_NOTE] if config.training.final else [])),
-        curve=b64encode(curve).decode(),
-        recommendations=recommendations,
+        explanations=explanations(evaluation),
+        curve=None if curve is None else b64encode(curve).decode(),
+        samples=samples,
         statistics=statistics(store),
         settings=[
             setting
-            for part in (config.model, config.loss, config.training)
+            for part in (config.model, config.loss, config.split, config.training)
             for setting in _settings(part)
         ],
     )  # fmt: skip
 
 
-def _settings(config: ModelConfig | LossConfig | TrainingConfig) -> list[tuple[str, str]]:
-    """Each setting in words."""
-    return [(item.name, _shown(getattr(config, item.name))) for item in fields(config)]
+def explanations(evaluation: Evaluation) -> list[tuple[str, str]]:
+    """Each family of metrics in the evaluation, and what it says, in a sentence."""
+    families = dict.fromkeys(metric.partition("@")[0] for metric in evaluation.metrics)
+    return [(metric_label(name), EXPLANATIONS[name]) for name in families if name in EXPLANATIONS]
+
+
+def _epochs(progress: Progress) -> str:
+    """None for a run that was saved without its training."""
+    if not progress.epoch:
+        return ""
+    return f", best of {progress.epoch} epochs: {progress.best_epoch}"
+
+
+def _settings(
+    config: ModelConfig | LossConfig | SplitConfig | TrainingConfig,
+) -> list[tuple[str, str]]:
+    """Each setting in words; those that another split would have are left out."""
+    values = {item.name: getattr(config, item.name) for item in fields(config)}
+    if isinstance(config, SplitConfig):
+        values = {name: value for name, value in values.items() if value is not None}
+    return [(name, _shown(value)) for name, value in values.items()]
 
 
 def _shown(value: object) -> str:

@@ -132,6 +132,7 @@ def train_on_all(
     An interrupt leaves the validated ones.
     """
     if run is not None and run.finished:
+        model.untrained = None
         return trained
     torch.manual_seed(plan.config.training.seed)
     new = build(plan.config.model, plan.features)

@@ -119,15 +119,18 @@ def catalogue_of(store: SequenceStore, split: Split, warn: Callable[[str], None]
     return catalogue
 
 
-def check_trainable(split: Split) -> None:
+def trainable(split: Split) -> Split:
+    """The split, if there is anything to learn from."""
     if not (split.train.lengths > 1).any():
         raise InputError(
             "no user has two events that are not held out, the minimum to learn from; give a "
             "longer log, loosen the filters of `linrec prepare` or hold out fewer"
         )
+    return split
 
 
 def check_folder(folder: Path | None, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a run folder that cannot be resumed, or must not be replaced."""
     if folder is None and resume:
         raise InputError(f"nothing to resume without a run folder; give it as {argument('out')}")
     if resume and overwrite:
