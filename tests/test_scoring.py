@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from linrec import scoring
-from linrec.data.dataset.sequences import Sequences
+from linrec.data.dataset.pasts import seen_before
+from linrec.data.dataset.sequences import Sequences, events_of
 from linrec.scoring import (
-    events_of,
+    MISS,
     hide_seen,
     item_scores,
     rank_among,
     rank_of_target,
-    seen_before,
     seen_hidden,
     top_k,
 )
@@ -48,7 +48,7 @@ def slow_top_k(row: list[float], k: int) -> list[tuple[int, float]]:
 
 def slow_rank(row: list[float], target: int, others: set[int]) -> int:
     if not row[target] > -INF:
-        return len(row) - 1
+        return MISS
     rivals = others - {target, PAD}
     return sum(not row[item] < row[target] for item in rivals)
 
@@ -151,7 +151,7 @@ def test_ranks_by_hand() -> None:
             [-INF, NAN, 0.9, 0.3, 0.1],  # best, but not said to beat NaN
         ]
     )
-    assert rank_of_target(scores, torch.tensor([1, 4, 1, 2])).tolist() == [2, 4, 4, 1]
+    assert rank_of_target(scores, torch.tensor([1, 4, 1, 2])).tolist() == [2, MISS, MISS, 1]
 
 
 def test_duplicates_and_the_target_among_candidates_count_once_and_not_at_all() -> None:
@@ -174,7 +174,7 @@ def test_the_rank_is_the_place_in_the_shown_list(seed: int, n_items: int) -> Non
     shown = top_k(hide_seen(scores, history), n_items)[0][0].tolist()
     for target in range(1, n_items + 1):
         rank = rank_of_target(hide_seen(scores, history), torch.tensor([target])).item()
-        assert rank == (shown.index(target) if target in shown else n_items)
+        assert rank == (shown.index(target) if target in shown else MISS)
 
 
 @given(st.lists(st.lists(st.integers(1, 6), max_size=5), min_size=1, max_size=6))

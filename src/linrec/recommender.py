@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from linrec.backbones import Backbone, build
+from linrec.backbones.prefixes import one_pass
 from linrec.data.dataset.histories import Histories
 from linrec.data.dataset.sequences import IntArray
-from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
 from linrec.data.dataset.store import SequenceStore, named, same_dataset
 from linrec.data.preparing.moments import Moment, requested_at
 from linrec.data.preparing.prepare import prepare
@@ -30,6 +30,7 @@ from linrec.evaluation.scorer import model_scorer
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription
+from linrec.runs.evaluations import evaluation_name
 from linrec.runs.filters import Allowed, Filters
 from linrec.runs.recipes import recipe as find_recipe
 from linrec.runs.run import Run
@@ -38,9 +39,10 @@ from linrec.runs.samples import sample_users, samples_of
 from linrec.scoring import HIDDEN, top_k
 from linrec.scoring import hide_seen as hide
 from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
+from linrec.training.final import train_on_all
 from linrec.training.loop import Trained, Trainer
 from linrec.training.loss_advice import advise_loss
-from linrec.training.plan import Plan, check_folder
+from linrec.training.plan import Plan, catalogue_of, check_folder, trainable
 from linrec.training.precision import with_precision
 from linrec.types import COLD_START, PAD, InputError, Recommendations, Seen, argument
 
@@ -106,21 +108,20 @@ class Recommender:
         folder = None if out is None else Path(out)
         check_folder(folder, resume=resume, overwrite=overwrite)  # before the long read, not after
         store = open_data(data)
-        split = leave_one_out(store.sequences())
-        _check_trainable(split)
+        split = trainable(self._requested.split.of(store))
         listeners = CallbackList(callbacks)
         warn = listeners.on_message if callbacks else warnings.warn
         resumed = folder if resume else None
         plan = Plan.of(self._requested, store, warn, self._named, resumed)
         torch.manual_seed(plan.config.training.seed)
-        model = build(plan.config.model, plan.features)
-        config = with_precision(plan.config, model, split, resumed)
-        plan = replace(plan, config=config)
+        model, catalogue = build(plan.config.model, plan.features), catalogue_of(store, split, warn)
+        model.untrained = catalogue.untrained
+        plan = replace(plan, config=with_precision(plan.config, model, split, resumed))
         if not resume and "loss" not in self._named:
-            advise_loss(config, model, split, warn)
+            advise_loss(plan.config, model, split, warn)
         trainer = Trainer(model, store, split, plan.config, listeners)
         # only now: nothing is written or replaced before everything that was requested is possible
-        run = None if folder is None else plan.open(folder, resume=resume, overwrite=overwrite)
+        run = plan.open(folder, catalogue, resume=resume, overwrite=overwrite)
         if run is not None and TensorBoardLogger.is_installed():
             listeners.callbacks.append(TensorBoardLogger(run.tensorboard))
         with nullcontext() if run is None else run.kept_with_a_model():
@@ -128,13 +129,23 @@ class Recommender:
         # together: a training that fails leaves the earlier one as it was
         self.trained, self.test_evaluation = trained, None
         self.config, self._description, self._store = plan.config, plan.description, store
-        self._model, self._catalogue = model.cpu(), Catalogue.of(store)
+        self._model, self._catalogue = model.cpu(), catalogue
         if run is not None and not trained.interrupted:
             self._test(run, listeners)
+        begun = run is not None and run.validated
+        if (plan.config.training.final or begun) and not trained.interrupted:
+            self.trained = train_on_all(model, plan, split, trained, run, listeners)
+            final = not self.trained.interrupted
+            self._description = self._description.model_copy(update={"final": final})
+            self._catalogue = catalogue.after_all() if final else catalogue
         return self
 
     def _test(self, run: Run, callbacks: CallbackList) -> None:
         """Evaluate on test and write figures, ranks and report."""
+        if run.validated:  # the model may have seen the test events since
+            name = evaluation_name("test", "full", hide_seen=self.config.seen_in(None) == "hide")
+            self.test_evaluation = run.load_evaluation(name)[0]
+            return
         evaluation, ranks = self.evaluate_users(progress=callbacks.on_test_batch_end)
         run.save_evaluation(evaluation, ranks)
         self.write_report(run, evaluation)
@@ -170,6 +181,11 @@ class Recommender:
             True
         """
         model, store = self.model, self._data(data)
+        if self.description.final:
+            raise InputError(
+                "this run was trained on all events, the held-out ones too, so they say nothing "
+                "about it; its folder `evaluation` has the figures of the validated model"
+            )
         if not same_dataset(store.fingerprint, self.description.dataset.get("fingerprint")):
             raise InputError(
                 f"{named(store)} is not the dataset of this run ({self._data_path()}): it may "
@@ -178,13 +194,15 @@ class Recommender:
         config = self.config
         chosen = EvaluationOptions(
             reads=config.model.max_length,
+            shares=one_pass(model),
             reads_time=config.model.time_gaps,
             seen_aware=config.loss.seen_aware,
+            splitting=config.split.words,
+            targets=config.split.targets,
             seen=config.seen_in(options.pop("seen", None)),
             **options,
         )
-        split = leave_one_out(store.sequences())
-        return evaluate_scorer(model_scorer(model), store, split, chosen)
+        return evaluate_scorer(model_scorer(model), store, config.split.of(store), chosen)
 
     def recommend(
         self,
@@ -374,14 +392,6 @@ def open_data(data: Data) -> SequenceStore:
     ):
         return SequenceStore.open(Path(data))
     return prepare(data)
-
-
-def _check_trainable(split: Split) -> None:
-    if not (split.train.lengths > 1).any():
-        raise InputError(
-            f"no user has {EVENTS_TO_SPLIT + 1} events, the minimum to hold out two and learn from "
-            "the rest; give a longer log or loosen the filters of `linrec prepare`"
-        )
 
 
 def _trained(part: Part | None) -> Part:

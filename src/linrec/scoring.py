@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from linrec.data.dataset.sequences import IntArray, Sequences, events_of
+from linrec.data.dataset.pasts import past_items
+from linrec.data.dataset.sequences import Sequences
 from linrec.types import PAD
 
 HIDDEN = float("-inf")
+MISS = 2**31 - 1
+"""The rank of a target that is not shown at all: beyond the end of every list."""
 CACHED_SCORES = 1 << 20
 EXACT_IN_FLOAT = 1 << 24  # float32 counts exactly up to here
 
@@ -41,7 +42,7 @@ def item_scores(hidden: Tensor, item_vectors: Tensor, bias: Tensor | None = None
 
 def hide_seen(scores: Tensor, histories: Sequences) -> Tensor:
     """A copy of `scores` in which no row shows an item of its own history."""
-    rows, items = events_of(histories)
+    rows, items = past_items(histories)
     hidden = scores.clone(memory_format=torch.contiguous_format)  # a scorer may expand one row
     device = scores.device
     hidden[torch.from_numpy(rows).to(device), torch.from_numpy(items).to(device)] = HIDDEN
@@ -57,7 +58,7 @@ def seen_hidden(scores: Tensor, histories: Sequences) -> Iterator[Tensor]:
     if not scores.is_contiguous():  # perhaps one row, expanded
         yield hide_seen(scores, histories)
         return
-    rows, items = (torch.from_numpy(part).to(scores.device) for part in events_of(histories))
+    rows, items = (torch.from_numpy(part).to(scores.device) for part in past_items(histories))
     own = scores[rows, items]
     scores[rows, items] = HIDDEN
     try:
@@ -91,58 +92,58 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return _in_order(real, columns, k)
 
 
-def rank_of_target(scores: Tensor, targets: Tensor) -> Tensor:
-    """The number of items before the target, [B] int64: 0 = best.
+def rank_of_target(scores: Tensor, targets: Tensor, rows: Tensor | None = None) -> Tensor:
+    """The number of items before each target, [T] int64: 0 = best.
+
+    rows: [T], the row of scores of each target; None: one target for each row.
 
     Ties count against the target, so constant scores earn nothing. A target that is hidden or NaN
-    gets the rank n_items, a miss at every k, because the user would not see it.
+    gets the rank MISS, a miss at every k, because the user would not see it.
     """
-    own = _own_score(scores, targets)
+    own = _own_score(scores, targets, rows)
     n_items = scores.shape[1] - 1
     # every item but the target that is not below it ranks before it: NaN is not below
-    before = n_items - 1 - _count_below(scores[:, PAD + 1 :], own)
-    return before.where(own > HIDDEN, n_items)
+    before = n_items - 1 - _count_below(scores[:, PAD + 1 :], own, rows)
+    return before.where(own > HIDDEN, MISS)
 
 
-def rank_among(scores: Tensor, targets: Tensor, candidates: Tensor) -> Tensor:
-    """The number of its row's candidates before the target, [B] int64: 0 = best.
+def rank_among(
+    scores: Tensor, targets: Tensor, candidates: Tensor, rows: Tensor | None = None
+) -> Tensor:
+    """The number of its candidates before each target, [T] int64: 0 = best.
 
-    candidates: [B, C] item indices. Duplicates count once; PAD and the target do not count. Ties,
-    hidden targets and NaN as in `rank_of_target`.
+    candidates: [T, C] item indices. Duplicates count once; PAD and the target do not count. Rows,
+    ties, hidden targets and NaN as in `rank_of_target`.
     """
-    own = _own_score(scores, targets)
+    own = _own_score(scores, targets, rows)
     ordered = candidates.long().sort(dim=1).values
     counts = (ordered != targets[:, None]) & (ordered != PAD)
     counts[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
-    before = (counts & ~(scores.gather(1, ordered) < own[:, None])).sum(1)
-    return before.where(own > HIDDEN, scores.shape[1] - 1)
+    given = scores.gather(1, ordered) if rows is None else scores[rows[:, None], ordered]
+    before = (counts & ~(given < own[:, None])).sum(1)
+    return before.where(own > HIDDEN, MISS)
 
 
-def seen_before(histories: Sequences, targets: IntArray) -> NDArray[np.bool_]:
-    """Whether the target of each row is already in its history, [B]."""
-    rows, items = events_of(histories)
-    return np.bincount(rows[items == targets[rows]], minlength=len(histories)) > 0
-
-
-def _own_score(scores: Tensor, targets: Tensor) -> Tensor:
+def _own_score(scores: Tensor, targets: Tensor, rows: Tensor | None) -> Tensor:
     if (targets == PAD).any():
         raise ValueError("a target is PAD, which is not an item; leave such rows out")
-    return scores.gather(1, targets[:, None])[:, 0]
+    return scores.gather(1, targets[:, None])[:, 0] if rows is None else scores[rows, targets]
 
 
-def _count_below(scores: Tensor, bounds: Tensor) -> Tensor:
-    """The number of scores of each row below its bound, [B] int64.
+def _count_below(scores: Tensor, bounds: Tensor, row_of: Tensor | None = None) -> Tensor:
+    """The number of scores below each bound, in its own row or in row_of[bound]: [T] int64.
 
     On a CPU in pieces that fit its cache, and as floats: summing the booleans of a large matrix
     takes longer than computing it.
     """
-    count = torch.zeros(len(scores), dtype=torch.int64, device=scores.device)
+    count = torch.zeros(len(bounds), dtype=torch.int64, device=scores.device)
     piece = CACHED_SCORES if scores.device.type == "cpu" else EXACT_IN_FLOAT
     rows = max(1, piece // max(scores.shape[1], 1))
-    for start in range(0, len(scores), rows):
+    for start in range(0, len(bounds), rows):
         chunk = slice(start, start + rows)
+        some = scores[chunk] if row_of is None else scores[row_of[chunk]]
         for left in range(0, scores.shape[1], piece):
-            part = scores[chunk, left : left + piece]
+            part = some[:, left : left + piece]
             below = torch.empty(part.shape, device=scores.device)
             count[chunk] += torch.lt(part, bounds[chunk, None], out=below).sum(1).long()
     return count

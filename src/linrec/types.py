@@ -93,19 +93,20 @@ class EventLog:
     user_ids: pl.Series  # strings or integers, each once, in the order of first appearance
     item_ids: pl.Series
     ratings: NDArray[np.float64] | None = None  # [events], NaN where missing
+    groups: NDArray[np.int32] | None = None  # [events], baskets in the order of first appearance
 
     def __len__(self) -> int:
         return len(self.users)
 
     def take(self, rows: NDArray[Any] | slice) -> EventLog:
         """The events of some rows: a mask, positions or a slice."""
-        ratings = None if self.ratings is None else self.ratings[rows]
         return replace(
             self,
             users=self.users[rows],
             items=self.items[rows],
             times=self.times[rows],
-            ratings=ratings,
+            ratings=None if self.ratings is None else self.ratings[rows],
+            groups=None if self.groups is None else self.groups[rows],
         )
 
     def to_polars(self) -> pl.DataFrame:

@@ -18,6 +18,7 @@ from linrec.evaluation import (
     evaluation_table,
     means,
 )
+from linrec.scoring import MISS
 from linrec.types import InputError
 
 
@@ -118,7 +119,7 @@ def test_targets_seen_before_are_counted_and_explained(make_store) -> None:
     scorer = BASELINES["popularity"](split.train, store.n_items)
     hidden, users = evaluate(scorer, store, split, EvaluationOptions(ks=(3,)))
     assert hidden.n_targets_seen_before == 1
-    assert users["rank"][0] == store.n_items
+    assert users["rank"][0] == MISS
     assert "1 of 3 users (33.3%)" in hidden.notes[0]
     assert "with seen items kept" in hidden.notes[0]
     kept, _ = evaluate(scorer, store, split, EvaluationOptions(ks=(3,), seen="keep"))
@@ -126,6 +127,17 @@ def test_targets_seen_before_are_counted_and_explained(make_store) -> None:
     assert len(kept.notes) == 1
     assert "1 of 3 users (33.3%)" in kept.notes[0]
     assert "seen items are kept, so that these can be hits" in kept.notes[0]
+
+
+def test_a_miss_is_a_miss_at_every_k(make_store) -> None:
+    store = make_store([[1, 2, 3, 4, 1], [4, 3, 2, 1, 2]])
+    split = leave_one_out(store.sequences())
+    scorer = BASELINES["popularity"](split.train, store.n_items)
+    hidden, _ = evaluate(scorer, store, split, EvaluationOptions(ks=(5, 100)))
+    assert hidden.n_targets_seen_before == hidden.n_users
+    of_ranks = [name for name in hidden.metrics if not name.startswith(("coverage", "popularity"))]
+    assert of_ranks
+    assert {hidden[name] for name in of_ranks} == {0.0}
 
 
 def test_a_cut_beyond_the_catalogue_is_said(make_store) -> None:

@@ -46,7 +46,9 @@ def test_names_of_all_metrics() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["ndcg", "recall", "mrr@", "mrr@0", "ndcg@-1", "ndcg@x", "hit@10"])
+@pytest.mark.parametrize(
+    "name", ["ndcg", "recall", "mrr@", "mrr@0", "ndcg@-1", "ndcg@x", "hits@10"]
+)
 def test_unknown_metrics_are_named(name: str) -> None:
     with pytest.raises(InputError, match=r"ndcg@10"):
         per_user(name, np.array([0]))

@@ -12,7 +12,7 @@ from linrec.data.dataset.sequences import Sequences
 from linrec.data.dataset.splits import Holdout, leave_one_out
 from linrec.evaluation import RankOptions, draw_negatives, rank_targets
 from linrec.evaluation.ranks import batches
-from linrec.scoring import top_k
+from linrec.scoring import MISS, top_k
 from linrec.types import InputError
 
 INF = float("inf")
@@ -44,7 +44,7 @@ def slow_ranks(scorer, holdout: Holdout, hide: bool, candidates=None) -> list[in
         rivals -= seen | {target}
         own = scores[target]
         hidden = target in seen
-        ranks.append(len(scores) - 1 if hidden else sum(scores[item] >= own for item in rivals))
+        ranks.append(MISS if hidden else sum(scores[item] >= own for item in rivals))
     return ranks
 
 
@@ -108,7 +108,7 @@ def test_constant_scores_earn_nothing(random_store) -> None:
             for row in map(holdout.histories.__getitem__, range(len(holdout)))
         ]
     )
-    expected = np.where(found.seen, store.n_items, unseen - 1)
+    expected = np.where(found.seen, MISS, unseen - 1)
     assert found.ranks.tolist() == expected.tolist()
 
 

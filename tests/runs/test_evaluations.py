@@ -13,6 +13,7 @@ from linrec.evaluation import Evaluation, compare
 from linrec.recommender import Recommender
 from linrec.runs.evaluations import evaluation_name
 from linrec.runs.run import Run
+from linrec.scoring import MISS
 from linrec.types import InputError
 from tests.training.fixtures import dataset, run, store, trained
 
@@ -39,6 +40,16 @@ def test_ranks_go_to_disk_and_back(copy: Run, trained: Recommender) -> None:
     text = path.with_suffix(".json").read_text()
     assert Evaluation.from_json(text) == evaluation
     assert compare((evaluation, users), copy.load_evaluation(name))["mrr"].t_p == 1.0
+
+
+def test_hidden_targets_of_early_versions_are_misses(copy: Run) -> None:
+    evaluation, users = copy.load_evaluation("test-full")
+    early = users.with_columns(rank=pl.col("rank").clip(upper_bound=evaluation.n_items))
+    early[0, "rank"] = evaluation.n_items
+    copy.save_evaluation(evaluation, early)
+    again = copy.load_evaluation("test-full")[1]
+    assert again["rank"][0] == MISS
+    assert again[1:].equals(users[1:])
 
 
 def test_files_that_hold_no_ranks_are_named(copy: Run) -> None:

@@ -113,6 +113,23 @@ OTHER = {
     "precision": "bfloat16",
     "compile": True,
     "device": "abacus",
+    "split": "last-k",  # which needs `last`
+    "last": 2,
+    "valid_from": 1.6e9 + 60 * 30**2,
+    "test_from": 2e9,  # after the last event; any other time would change no training
+    "targets": "basket",
+    "final": True,
+}
+TEMPORAL = {
+    "split": "temporal",
+    "valid_from": 1.6e9 + 60 * 70**2,
+    "test_from": 1.6e9 + 60 * 90**2,
+}
+NEEDS = {
+    "unknown_time": {"time_gaps": True},
+    "last": {"split": "last-k", "last": 1},
+    "valid_from": TEMPORAL,
+    "test_from": TEMPORAL,
 }
 OF_SOME = {
     "sparse_items",
@@ -136,9 +153,9 @@ def outcome(store: SequenceStore, **changes: object) -> tuple[int, Weights] | st
     return found.trained.progress.epoch, weights(found)
 
 
-def with_real_times(store: SequenceStore) -> SequenceStore:
-    """The same events, minutes and hours apart."""
-    times = 1.6e9 + 60.0 * np.arange(len(store.items)) ** 2
+def with_real_times(store: SequenceStore, together: int = 1) -> SequenceStore:
+    """The same events, minutes and hours apart; some of them together."""
+    times = 1.6e9 + 60.0 * (np.arange(len(store.items)) // together * together) ** 2
     return replace(store, times=times, summary=store.summary | {"times": "real"})
 
 
@@ -156,13 +173,13 @@ def test_every_setting_matters(
     )
     # a compiler that leaves a mark: the real one takes a minute
     monkeypatch.setattr(torch, "compile", lambda module, **_: lambda *given: 2 * module(*given))
-    needs = {"time_gaps": True} if name == "unknown_time" else {}
-    store = with_real_times(small_store)
+    needs = NEEDS.get(name, {})
+    store = with_real_times(small_store, together=2 if name == "targets" else 1)
     usual, changed = outcome(store, **needs), outcome(store, **needs | {name: OTHER[name]})
     assert not isinstance(usual, str)
     assert usual[0] == 3
     if isinstance(changed, str):
-        assert name in OF_SOME | {"backbone", "device"}
+        assert name in OF_SOME | {"backbone", "device", "split", "test_from"}
         assert (name if name in OF_SOME else str(OTHER[name])) in changed
     else:
         assert changed[0] != usual[0] or not same(changed[1], usual[1])
@@ -209,7 +226,7 @@ def test_users_too_short_to_learn_from_are_refused() -> None:
     events = pl.DataFrame(
         {"user": [1, 1, 1, 2, 2, 2], "item": list("abcabc"), "time": [1, 2, 3, 1, 2, 3]}
     )
-    with pytest.raises(InputError, match="no user has 4 events"):
+    with pytest.raises(InputError, match="no user has two events that are not held out"):
         fitted(prepare(events))
     with pytest.raises(InputError, match="no user has 3 events"):
         fitted(prepare(events.filter(pl.col("time") < 3)))

@@ -41,6 +41,9 @@ class Backbone(nn.Module, ABC):
 
     config: ModelConfig
 
+    untrained: Tensor | None = None
+    """[n_items + 1], True on items that no training event has had, whose vectors mean nothing."""
+
     item: nn.Embedding
     """The input embedding, one row per item."""
 
@@ -65,6 +68,15 @@ class Backbone(nn.Module, ABC):
     def item_bias(self) -> Tensor | None:
         """[n_items + 1], added to the scores."""
         return None
+
+    def shown_bias(self) -> Tensor | None:
+        """The bias with which items are ranked: -inf on untrained ones, which are not shown."""
+        bias = self.item_bias()
+        if self.untrained is None:
+            return bias
+        untrained = self.untrained.to(self.device)
+        start = torch.zeros(len(untrained), device=self.device) if bias is None else bias
+        return start.masked_fill(untrained, -torch.inf)
 
     def vectors_of(self, items: Tensor) -> Tensor:
         """Some of the item vectors, as many as `items`: [M] -> [M, width]."""

@@ -39,7 +39,8 @@ def prepare(
     Reads CSV, TSV, JSON lines, Parquet, RecBole's .inter, MovieLens' ratings.dat
     and u.data, and SNAP's Gowalla check-ins, plain or gzipped.
     Columns are guessed from their names and shown.
-    Events of one user with equal times keep the order of the file.
+    Events of one user with equal times keep the order of the file,
+    unless it is sorted by item id and --ties shuffle is given.
     Filters act in the order they are listed in here.
 
     Examples:
@@ -50,6 +51,7 @@ def prepare(
       linrec prepare events.jsonl.gz --out data/shop --items products.csv
       linrec prepare events.csv --out data/new --since 2024-01-01 --drop-repeats
       linrec prepare reviews.csv --out data/liked --rating-at-least 4
+      linrec prepare receipts.csv --out data/shop --group receipt --ties shuffle
       linrec prepare ml-1m/ratings.dat --out data/ml-1m --min-item-events 5
     """
     from rich.console import Console

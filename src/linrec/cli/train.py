@@ -10,12 +10,15 @@ import typer
 
 from linrec.backbones.config import CONFIGS as BACKBONES
 from linrec.cli.flags import with_flags
+from linrec.data.preparing.splitting import SplitConfig
 from linrec.losses.config import CONFIGS as LOSSES
 from linrec.runs.config import TrainingConfig
 from linrec.runs.recipes import settings_in
 
 
-@with_flags(settings_in("default"), Model=BACKBONES, Loss=LOSSES, Training=TrainingConfig)
+@with_flags(
+    settings_in("default"), Model=BACKBONES, Loss=LOSSES, Split=SplitConfig, Training=TrainingConfig
+)
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset of `linrec prepare`.")],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
@@ -37,6 +40,10 @@ def train(
       linrec train data/shop --out runs/softmax --attention softmax --max-length 200
       linrec train data/shop --out runs/fdsa --backbone fdsa --features genre,year
       linrec train data/ml-1m --out runs/bert4rec --recipe bert4rec
+      linrec train data/shop --out runs/may --split temporal \\
+        --valid-from 2024-05-01 --test-from 2024-06-01
+      linrec train data/shop --out runs/baskets --targets basket
+      linrec train data/shop --out runs/shop --final
       linrec train data/shop --out runs/shop --resume
     """
     from rich.console import Console
@@ -51,7 +58,7 @@ def train(
     recommender.fit(data, out, resume=resume, overwrite=overwrite, callbacks=[shown])
     trained, evaluation = recommender.trained, recommender.test_evaluation
     assert trained is not None
-    if evaluation is None:
+    if evaluation is None or trained.interrupted:
         shown.on_message(f"Stopped; the best model so far is in {out}. Continue with --resume.")
         sys.exit(130)
     progress = trained.progress

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linrec.data.dataset.sequences import IntArray
-from linrec.data.dataset.splits import Holdout
+from linrec.data.dataset.splits import Holdout, Owners
 from linrec.evaluation.metrics import means
 
 GAPS = ("0 s", "up to a minute", "up to an hour", "up to a day", "longer")
@@ -24,7 +24,7 @@ UNKNOWN = "unknown"
 class GapFigures:
     """The figures of the users whose target came after such a gap."""
 
-    n_users: int
+    n_users: int  # or rows, where a user has several
     metrics: dict[str, float]
 
 
@@ -36,14 +36,17 @@ def figures_by_gap(holdout: Holdout, ranks: IntArray, ks: tuple[int, ...]) -> di
     place = np.where(gaps >= 0, np.searchsorted(_BOUNDS, gaps), len(GAPS))
     figures = {}
     for index, name in enumerate((*GAPS, UNKNOWN)):
-        chosen = ranks[place == index]
-        if len(chosen):
-            figures[name] = GapFigures(len(chosen), means(chosen, ks))
+        rows = np.flatnonzero(place == index)
+        if len(rows):
+            targets, row = holdout.targets_of(rows)
+            figures[name] = GapFigures(
+                len(rows), means(ranks[targets], ks, Owners(row, np.arange(len(rows))))
+            )
     return figures
 
 
 def seconds_before_target(holdout: Holdout) -> NDArray[np.float64] | None:
-    """[users], from the newest event of each history to its target; None without real times."""
+    """[rows], from the newest event of each history to its target; None without real times."""
     rows = holdout.histories
     if holdout.at is None or rows.times is None:
         return None

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import polars as pl
 
+from linrec.data.dataset.splits import Owners
 from linrec.data.dataset.store import same_dataset
 from linrec.evaluation.metrics import metric_names, per_user
 from linrec.evaluation.report import Evaluation
@@ -27,11 +29,21 @@ def compare(a: UserRanks, b: UserRanks, metrics: Sequence[str] = ()) -> Comparis
     _check_comparable(a[0], b[0])
     both = _align(a[1], b[1])
     cuts = sorted(set(a[0].ks) & set(b[0].ks))
-    rank_a, rank_b = both["rank"].to_numpy(), both["rank_b"].to_numpy()
+    rank_a, rank_b, owners = both["rank"].to_numpy(), both["rank_b"].to_numpy(), _owners(both)
     return {
-        name: paired(per_user(name, rank_a), per_user(name, rank_b), a[0].seed)
-        for name in metrics or metric_names(cuts)
+        name: paired(per_user(name, rank_a, owners), per_user(name, rank_b, owners), a[0].seed)
+        for name in metrics or metric_names(cuts, owners)
     }
+
+
+def _owners(ranks: pl.DataFrame) -> Owners | None:
+    """Whose the ranks are: rows have one history, and each user's rows stand together."""
+    user = ranks["user"].rle_id().to_numpy().astype(np.int64)
+    row = ranks.select(pl.struct("user", "history_length").rle_id()).to_series().to_numpy()
+    if len(ranks) == 0 or user[-1] == len(ranks) - 1:
+        return None
+    _, first = np.unique(row, return_index=True)
+    return Owners(row.astype(np.int64), user[first])
 
 
 def comparison_to_dict(comparison: Comparison) -> dict[str, dict[str, Any]]:
@@ -48,6 +60,8 @@ def _check_comparable(a: Evaluation, b: Evaluation) -> None:
     conditions: dict[str, tuple[object, object]] = {
         "dataset": ("", "") if same_dataset(*datasets) else datasets,
         "split": (a.split, b.split),
+        "way of splitting": (a.splitting, b.splitting),
+        "targets": (a.targets, b.targets),
         "protocol": (a.protocol, b.protocol),
         "hiding of seen items": (a.hide_seen, b.hide_seen),
     }
@@ -69,7 +83,7 @@ def _align(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
         raise InputError(f"the user ids differ in type: {a['user'].dtype}, {b['user'].dtype}")
     both = a.join(
         b,
-        on=["user", "target"],
+        on=["user", "history_length", "target"],
         how="inner",
         suffix="_b",
         validate="1:1",

@@ -27,6 +27,7 @@ PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 DRAWS = 100
 _CHUNK_USERS = 65_536
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def check_protocol(name: str) -> Protocol:
@@ -50,13 +51,16 @@ def item_weights(store: SequenceStore, protocol: Protocol) -> IntArray:
 def draw_negatives(
     store: SequenceStore, holdout: Holdout, protocol: Protocol, *, part: Part, seed: int
 ) -> NDArray[np.int32]:
-    """Draw 100 candidates for each user of the holdout, [U, 100].
+    """Draw 100 candidates for each target of the holdout, [T, 100].
 
-    A user's candidates depend on the dataset, the part, the protocol and the seed alone, not on
-    which other users are evaluated.
+    They depend on the dataset, the part, the protocol, the seed, the user and, where a user has
+    several targets, its position in the history; not on what else is evaluated.
     """
     ends = np.cumsum(item_weights(store, protocol))
-    rng = np.random.default_rng(_entropy(store.sequence_fingerprint, part, protocol, seed))
+    entropy = _entropy(store.sequence_fingerprint, part, protocol, seed)
+    if holdout.owners is not None:
+        return _draw_by_position(holdout, ends, entropy)
+    rng = np.random.default_rng(entropy)
     drawn = np.empty((len(holdout), DRAWS), np.int32)
     for start in range(0, store.n_users, _CHUNK_USERS):
         stop = min(start + _CHUNK_USERS, store.n_users)
@@ -66,12 +70,38 @@ def draw_negatives(
     return drawn
 
 
+def _draw_by_position(holdout: Holdout, ends: IntArray, entropy: int) -> NDArray[np.int32]:
+    """By numbers that are hashes of user, position and draw, so that each target has its own."""
+    index, row = holdout.targets_of(np.arange(len(holdout)))
+    starts = np.cumsum(holdout.target_counts) - holdout.target_counts
+    position = holdout.histories.lengths[row] + index - starts[row]
+    drawn = np.empty((len(index), DRAWS), np.int32)
+    for start in range(0, len(index), _CHUNK_USERS):
+        some = slice(start, start + _CHUNK_USERS)
+        chance = _hashed(entropy, holdout.users[row[some]], position[some])
+        drawn[some] = _pick(ends, chance, holdout.targets[some])
+    return drawn
+
+
+def _hashed(entropy: int, users: IntArray, positions: IntArray) -> NDArray[np.float64]:
+    """Numbers in [0, 1) for each user and position, [T, 100], by the finaliser of SplitMix64."""
+    key = np.uint64(entropy % 2**64)
+    place = (users.astype(np.uint64) << np.uint64(32)) + positions.astype(np.uint64)
+    mixed = _mix(place ^ key)[:, None] + np.arange(DRAWS, dtype=np.uint64) * _GOLDEN
+    return np.asarray((_mix(mixed) >> np.uint64(11)) * 2.0**-53, np.float64)
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
 def load_or_draw(
     store: SequenceStore, holdout: Holdout, protocol: Protocol, *, part: Part, seed: int
 ) -> NDArray[np.int32]:
     """The candidates saved beside the dataset; drawn, and saved if possible, if there are none."""
-    whole = np.count_nonzero(np.diff(store.offsets) >= EVENTS_TO_SPLIT) == len(holdout)
-    if store.path is None or not whole:
+    if store.path is None or not _leaves_one_out(store, holdout, part):
         return draw_negatives(store, holdout, protocol, part=part, seed=seed)
     path = store.path / "negatives" / f"{protocol}-{part}-seed{seed}.npy"
     saved = _load(path, holdout, store.n_items)
@@ -84,6 +114,17 @@ def load_or_draw(
     with contextlib.suppress(InputError):
         write_bytes(path, content.getvalue())
     return drawn
+
+
+def _leaves_one_out(store: SequenceStore, holdout: Holdout, part: Part) -> bool:
+    """Whether it is one event of every user who has enough, of which the draw is kept."""
+    users = np.flatnonzero(np.diff(store.offsets) >= EVENTS_TO_SPLIT)
+    last = store.offsets[1:][users] - (1 if part == "test" else 2)
+    return (
+        holdout.counts is None
+        and np.array_equal(holdout.users, users)
+        and np.array_equal(holdout.histories.ends, last)
+    )
 
 
 def _pick(ends: IntArray, chance: NDArray[np.float64], targets: IntArray) -> NDArray[np.int32]:

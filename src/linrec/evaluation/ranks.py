@@ -1,4 +1,4 @@
-"""One integer per user: the rank of the held-out item in the model's ranking."""
+"""One integer per target: the rank of the held-out item in the model's ranking."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from linrec.data.dataset.pasts import seen_before, shared
 from linrec.data.dataset.sequences import IntArray, Sequences
 from linrec.data.dataset.splits import Holdout, Part
 from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.negatives import Protocol, check_protocol, load_or_draw
-from linrec.scoring import rank_among, rank_of_target, seen_before, seen_hidden, top_k
+from linrec.scoring import rank_among, rank_of_target, seen_hidden, top_k
 from linrec.types import PAD
 
 Scorer = Callable[[Sequences], Tensor]
@@ -36,6 +37,7 @@ class RankOptions:
     max_scores: int = 16_000_000  # users x items per batch: 64 MB in float32
     max_tokens: int = 16_384  # users x longest history per batch
     reads: int | None = None  # newest events of a history that the scorer reads; None: all
+    shares: bool = False  # whether the scorer reads histories that begin alike only once
     progress: ProgressCallback | None = None
 
 
@@ -43,8 +45,8 @@ class RankOptions:
 class Ranking:
     """The result of one pass over the users, in the order of the holdout."""
 
-    ranks: IntArray  # [users], 0 = best
-    seen: NDArray[np.bool_]  # [users], whether the target was in the history already
+    ranks: IntArray  # [targets], 0 = best
+    seen: NDArray[np.bool_]  # [targets], whether the target was in the history already
     recommended: dict[int, IntArray] = field(default_factory=dict)  # k -> times listed, [n_items+1]
 
 
@@ -55,7 +57,7 @@ def rank_targets(
     protocol: Protocol = "full",
     options: RankOptions | None = None,
 ) -> Ranking:
-    """Rank the held-out item of each user, batch by batch, never all users x items at once."""
+    """Rank the held-out items of each row, batch by batch, never all users x items at once."""
     check_protocol(protocol)
     options = options or RankOptions()
     full = protocol == "full"
@@ -64,17 +66,20 @@ def rank_targets(
         if full
         else load_or_draw(store, holdout, protocol, part=options.part, seed=options.seed)
     )
-    ranks, seen = np.empty(len(holdout), np.int64), np.empty(len(holdout), np.bool_)
+    count = len(holdout.targets)
+    ranks, seen = np.empty(count, np.int64), np.empty(count, np.bool_)
     recommended = {k: np.zeros(store.n_items + 1, np.int64) for k in options.ks if full}
     done = 0
     with torch.inference_mode():
-        for rows in batches(holdout.histories.lengths, store.n_items, options):
-            histories, targets = holdout.histories.take(rows), holdout.targets[rows]
-            seen[rows] = seen_before(histories, targets)
+        for rows in _batches(holdout.histories, store.n_items, options):
+            histories, (index, row) = holdout.histories.take(rows), holdout.targets_of(rows)
+            targets = holdout.targets[index]
+            seen[index] = seen_before(histories, targets, row)
             scores = _scored(scorer, histories, store.n_items)
             hide = full and options.hide_seen
             with seen_hidden(scores, histories) if hide else nullcontext(scores) as shown:
-                ranks[rows] = _ranks(shown, targets, None if negatives is None else negatives[rows])
+                drawn = None if negatives is None else negatives[index]
+                ranks[index] = _ranks(shown, targets, drawn, None if len(row) == len(rows) else row)
                 _count(recommended, shown)
             done += len(rows)
             if options.progress is not None:
@@ -97,6 +102,24 @@ def batches(lengths: IntArray, n_items: int, options: RankOptions) -> Iterator[I
         start += count
 
 
+def _batches(histories: Sequences, n_items: int, options: RankOptions) -> Iterator[IntArray]:
+    longest, of = shared(histories)
+    if not options.shares or len(longest) == len(histories):
+        yield from batches(histories.lengths, n_items, options)
+        return
+    # rows that begin alike together, and as many of them as the scores allow
+    order = np.lexsort((histories.ends, histories.starts, -longest.lengths[of]))
+    count = np.cumsum(np.diff(of[order], prepend=-1) != 0)
+    max_rows = max(1, options.max_scores // (n_items + 1))
+    start = 0
+    while start < len(order):
+        fitting = max(1, options.max_tokens // max(int(longest.lengths[of[order[start]]]), 1))
+        stop = int(np.searchsorted(count, count[start] + fitting))
+        stop = min(stop, start + max_rows)
+        yield order[start:stop]
+        start = stop
+
+
 def _scored(scorer: Scorer, histories: Sequences, n_items: int) -> Tensor:
     scores = scorer(histories)
     if scores.shape != (len(histories), n_items + 1):
@@ -107,12 +130,19 @@ def _scored(scorer: Scorer, histories: Sequences, n_items: int) -> Tensor:
     return scores
 
 
-def _ranks(scores: Tensor, targets: IntArray, negatives: NDArray[np.int32] | None) -> IntArray:
+def _ranks(
+    scores: Tensor,
+    targets: IntArray,
+    negatives: NDArray[np.int32] | None,
+    rows: IntArray | None,
+) -> IntArray:
+    """rows: [targets], None if each row has one target."""
     target = torch.from_numpy(targets).to(scores.device)
+    of = None if rows is None else torch.from_numpy(rows).to(scores.device)
     if negatives is None:
-        ranks = rank_of_target(scores, target)
+        ranks = rank_of_target(scores, target, of)
     else:
-        ranks = rank_among(scores, target, torch.from_numpy(negatives).to(scores.device))
+        ranks = rank_among(scores, target, torch.from_numpy(negatives).to(scores.device), of)
     return np.asarray(ranks.cpu().numpy(), dtype=np.int64)
 
 

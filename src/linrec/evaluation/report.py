@@ -25,6 +25,7 @@ LEARNED_NOTHING = (
     "the loss of this model left them out (seen_aware): it learned nothing about their scores"
 )
 """What to know where seen items are shown."""
+LEAVE_ONE_OUT, NEXT = "leave-one-out", "next"
 RequestTime = Literal["known", "unknown"]
 
 
@@ -40,8 +41,11 @@ class EvaluationOptions:
     baselines: bool = True
     seen_aware: bool = False  # whether the loss of the scorer left seen items out
     reads: int | None = None  # newest events of a history that the scorer reads; None: all
+    shares: bool = False  # whether the scorer reads histories that begin alike only once
     reads_time: bool = False  # whether the scorer reads times; if not, request_time has no effect
     request_time: RequestTime = "known"  # whether it is given the time of the target
+    splitting: str = LEAVE_ONE_OUT  # how the split was made, in words
+    targets: str = NEXT  # what is predicted of it
     progress: ProgressCallback | None = None
 
     def __post_init__(self) -> None:
@@ -75,7 +79,7 @@ class Evaluation:
     fingerprint: str  # of the dataset
     n_items: int
     n_users: int
-    n_targets_seen_before: int  # users whose target was in their history already
+    n_targets_seen_before: int  # targets that were in the user's history already
     metrics: dict[str, Interval]
     seen_aware: bool = False  # whether the model was trained without seen items in its loss
     baselines: Annotated[  # baseline -> metric -> mean; early versions wrote "floors"
@@ -83,6 +87,11 @@ class Evaluation:
     ] = field(default_factory=dict)
     request_time: RequestTime | None = None  # None: the model reads no times
     by_gap: dict[str, GapFigures] = field(default_factory=dict)  # from the last event to the target
+    splitting: str = LEAVE_ONE_OUT  # how the split was made, in words
+    targets: str = NEXT  # what was predicted of it: next, a number, basket or every
+    n_rows: int | None = None  # histories that were predicted from; None: one for each user
+    n_targets: int | None = None  # None: one for each user
+    n_users_left_out: int = 0  # of the dataset, because nothing of them is in this part
 
     def __getitem__(self, metric: str) -> float:
         """The mean of a metric: `evaluation["ndcg@10"]`."""
@@ -95,16 +104,11 @@ class Evaluation:
         """Remarks that a reader of the figures needs."""
         notes = []
         if self.protocol == "full" and self.n_targets_seen_before:
-            share = self.n_targets_seen_before / self.n_users
-            effect = "seen items are kept, so that these can be hits"
-            if self.hide_seen:
-                effect = (
-                    "with seen items hidden these count as misses (evaluate again with seen items "
-                    "kept to rank them too)"
-                )
+            notes.append(self._came_back())
+        if self.splitting != LEAVE_ONE_OUT and self.n_users_left_out:
             notes.append(
-                f"{self.n_targets_seen_before:,} of {self.n_users:,} users ({share:.1%}) came back "
-                f"to an item of their own history; {effect}"
+                f"{self.n_users_left_out:,} other users are left out, because they have no event "
+                "to predict in this part, or none before it"
             )
         if self.seen_aware and not self.hide_seen:
             notes.append(f"seen items are ranked too, and {LEARNED_NOTHING}")
@@ -114,6 +118,22 @@ class Evaluation:
                 "cut leaves nothing out"
             )
         return tuple(notes)
+
+    def _came_back(self) -> str:
+        seen, several = self.n_targets_seen_before, self.n_targets is not None
+        count = self.n_users if self.n_targets is None else self.n_targets
+        what = (
+            f"{seen:,} of {count:,} targets ({seen / count:.1%}) were"
+            if several
+            else f"{seen:,} of {count:,} users ({seen / count:.1%}) came back to"
+        )
+        effect = "seen items are kept, so that these can be hits"
+        if self.hide_seen:
+            effect = (
+                "with seen items hidden these count as misses (evaluate again with seen items kept "
+                "to rank them too)"
+            )
+        return f"{what} an item of their own history; {effect}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -138,13 +158,14 @@ _EVALUATION = TypeAdapter(Evaluation)
 def evaluate(
     scorer: Scorer, store: SequenceStore, split: Split, options: EvaluationOptions | None = None
 ) -> tuple[Evaluation, pl.DataFrame]:
-    """Rank the held-out item of every user; return the figures and the rank of each user.
+    """Rank the held-out items of every user; return the figures and the rank of each target.
 
-    The frame has one row per user: user and target in the caller's own ids, history_length, and
-    rank (0 = best).
+    The frame has one row per target: user and target in the caller's own ids, history_length, and
+    rank (0 = best, `MISS` if it is hidden).
     """
     options = options or EvaluationOptions()
     holdout = split.part(options.split)
+    owners = holdout.owners
     popularity = split.train.item_counts(store.n_items)
     given = holdout if options.request_time == "known" else holdout.at_unknown_times()
     ranking = rank_targets(scorer, store, given, options.protocol, _rank_options(options))
@@ -157,25 +178,30 @@ def evaluate(
         ks=options.ks,
         fingerprint=store.fingerprint,
         n_items=store.n_items,
-        n_users=len(holdout),
+        n_users=holdout.n_users,
         n_targets_seen_before=int(np.count_nonzero(ranking.seen)),
         seen_aware=options.seen_aware,
-        metrics=intervals(ranking.ranks, options.ks, options.seed)
+        metrics=intervals(ranking.ranks, options.ks, options.seed, owners)
         | {name: Interval(value) for name, value in listed.items()},
         baselines=_baselines(store, split, options, popularity) if options.baselines else {},
         request_time=options.request_time if options.reads_time else None,
         by_gap=figures_by_gap(holdout, ranking.ranks, options.ks),
+        splitting=options.splitting,
+        targets=options.targets,
+        n_rows=None if owners is None else len(holdout),
+        n_targets=None if owners is None else len(holdout.targets),
+        n_users_left_out=store.n_users - holdout.n_users,
     )
     return evaluation, user_ranks(store, holdout, ranking)
 
 
 def user_ranks(store: SequenceStore, holdout: Holdout, ranking: Ranking) -> pl.DataFrame:
-    """One row per user, in the caller's own ids."""
+    """One row per target, in the caller's own ids."""
     return pl.DataFrame(
         {
-            "user": store.users.ids_of(holdout.users),
+            "user": store.users.ids_of(np.repeat(holdout.users, holdout.target_counts)),
             "target": store.catalogue.ids_of(holdout.targets),
-            "history_length": holdout.histories.lengths,
+            "history_length": np.repeat(holdout.histories.lengths, holdout.target_counts),
             "rank": ranking.ranks,
         }
     )
@@ -186,13 +212,15 @@ def _baselines(
 ) -> dict[str, dict[str, float]]:
     """The same figures for every baseline, on the same users and candidates."""
     # baselines read one event and score in float64, twice as wide as a model
-    limits = replace(_rank_options(options), reads=1, max_scores=8_000_000, progress=None)
-    figures = {}
+    limits = replace(
+        _rank_options(options), reads=1, shares=False, max_scores=8_000_000, progress=None
+    )
+    figures, holdout = {}, split.part(options.split)
     for name, baseline in BASELINES.items():
         scorer = baseline(split.train, store.n_items)
-        ranking = rank_targets(scorer, store, split.part(options.split), options.protocol, limits)
+        ranking = rank_targets(scorer, store, holdout, options.protocol, limits)
         listed = list_figures(ranking.recommended, popularity)
-        figures[name] = means(ranking.ranks, options.ks) | listed
+        figures[name] = means(ranking.ranks, options.ks, holdout.owners) | listed
     return figures
 
 
@@ -203,5 +231,7 @@ def _rank_options(options: EvaluationOptions) -> RankOptions:
         hide_seen=options.seen == "hide",
         ks=options.ks,
         reads=options.reads,
+        # with unknown request times the newest event of each history is read otherwise
+        shares=options.shares and not (options.reads_time and options.request_time == "unknown"),
         progress=options.progress,
     )

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from linrec.backbones import Backbone
+from linrec.backbones.prefixes import encode_prefixes
 from linrec.data.dataset.sequences import Sequences
 from linrec.evaluation.ranks import Scorer
 from linrec.scoring import item_scores
@@ -15,9 +16,9 @@ def model_scorer(model: Backbone) -> Scorer:
     """Score with the model in evaluation mode: dropout would give equal histories other scores."""
     model.eval()
     with torch.no_grad():  # once: some backbones compute them from their weights
-        vectors, bias = model.item_vectors(), model.item_bias()
+        vectors, bias = model.item_vectors(), model.shown_bias()
 
     def score(histories: Sequences) -> Tensor:
-        return item_scores(model.encode(histories), vectors, bias)
+        return item_scores(encode_prefixes(model, histories), vectors, bias)
 
     return score

@@ -7,12 +7,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from linrec.evaluation.comparison import Comparison
-from linrec.evaluation.report import Evaluation
+from linrec.evaluation.report import LEAVE_ONE_OUT, NEXT, Evaluation
 from linrec.evaluation.resampling import Interval
 
 _LABELS = {
     "recall": "Recall",
+    "hit": "Hit rate",
     "ndcg": "NDCG",
+    "map": "MAP",
     "mrr": "MRR",
     "coverage": "Coverage",
     "popularity": "Popularity",
@@ -81,7 +83,23 @@ def protocol_title(evaluation: Evaluation) -> str:
         ranking += f" (seed {evaluation.seed})"
     if evaluation.request_time is not None:
         ranking += f", request time {evaluation.request_time}"
-    return f"{evaluation.split} split, {evaluation.n_users:,} users, {ranking}"
+    return f"{_split_title(evaluation)}, {_counts(evaluation)}, {ranking}"
+
+
+def _split_title(evaluation: Evaluation) -> str:
+    """The part of the split, and how it was made unless it leaves one out."""
+    if evaluation.splitting == LEAVE_ONE_OUT and evaluation.targets == NEXT:
+        return f"{evaluation.split} split"
+    predicted = {"next": "next event", "basket": "next basket", "every": "every event"}
+    targets = predicted.get(evaluation.targets, f"next {evaluation.targets} events")
+    return f"{evaluation.split} split, {evaluation.splitting}, {targets}"
+
+
+def _counts(evaluation: Evaluation) -> str:
+    users = f"{evaluation.n_users:,} users"
+    if evaluation.n_targets is None:
+        return users
+    return f"{users}, {evaluation.n_targets:,} targets"
 
 
 def gap_table(evaluation: Evaluation) -> Table:
@@ -89,7 +107,7 @@ def gap_table(evaluation: Evaluation) -> Table:
     metrics = gap_metrics(evaluation)
     table = Table(title="by the time since the event before the target")
     table.add_column("time")
-    table.add_column("users", justify="right")
+    table.add_column("users" if evaluation.n_rows is None else "histories", justify="right")
     for metric in metrics:
         table.add_column(metric_label(metric), justify="right")
     for gap, figures in evaluation.by_gap.items():

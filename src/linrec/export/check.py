@@ -108,13 +108,15 @@ def _items(random: np.random.Generator, model: Backbone, count: int) -> NDArray[
 
 
 def _scores(model: Backbone, hidden: torch.Tensor) -> Scores:
-    scores: Scores = item_scores(hidden, model.item_vectors(), model.item_bias()).numpy()
+    scores: Scores = item_scores(hidden, model.item_vectors(), model.shown_bias()).numpy()
     return scores
 
 
 def _difference(found: Scores, expected: Scores) -> float:
-    real, wanted = found[:, 1:], expected[:, 1:]  # PAD is -inf in both
-    return float(np.abs(real - wanted).max() / max(1.0, float(np.abs(wanted).max())))
+    differ = found != expected  # PAD, and items that are not shown, are -inf in both
+    real, wanted = found[differ], expected[differ]
+    largest = np.abs(expected, where=np.isfinite(expected), out=np.zeros_like(expected)).max()
+    return float(np.abs(real - wanted).max(initial=0.0) / max(1.0, float(largest)))
 
 
 def _within(worst: float, path: Path) -> float:

@@ -221,7 +221,7 @@ def _state(like: StateT, tensors: list[Tensor]) -> StateT:
 
 
 def _scores(model: Backbone, hidden: Tensor) -> Tensor:
-    return item_scores(hidden, model.item_vectors(), model.item_bias())
+    return item_scores(hidden, model.item_vectors(), model.shown_bias())
 
 
 def _last(hidden: Tensor, keep: Tensor) -> Tensor:

@@ -8,22 +8,41 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from linrec.data.dataset.ids import IdMap
 from linrec.data.dataset.store import SequenceStore
 from linrec.scoring import HIDDEN
 
+TRAINED = "training_events"
+
 
 @dataclass(frozen=True)
 class Catalogue:
     """The items a model knows: ids, titles, features, and how often each occurred."""
 
-    table: pl.DataFrame  # item, events, and any other columns of the dataset's item table
+    table: pl.DataFrame  # item, events, training_events, and the rest of the dataset's item table
 
     @classmethod
-    def of(cls, store: SequenceStore) -> Catalogue:
-        return cls(store.item_table.with_columns(events=pl.Series(store.popularity()[1:])))
+    def of(cls, store: SequenceStore, trained: NDArray[np.int64] | None = None) -> Catalogue:
+        """trained: events of each item that were trained on, [n_items + 1]; None: all of them."""
+        events = store.popularity()
+        counts = {"events": events, TRAINED: events if trained is None else trained}
+        columns = [pl.Series(name, values[1:]) for name, values in counts.items()]
+        return cls(store.item_table.with_columns(columns))
+
+    @property
+    def untrained(self) -> Tensor | None:
+        """[n_items + 1], True on items without a training event; None if there are none."""
+        if TRAINED not in self.table.columns:  # in runs of early versions
+            return None
+        none = np.concatenate([[False], self.table[TRAINED].to_numpy() == 0])
+        return torch.from_numpy(none) if none.any() else None
+
+    def after_all(self) -> Catalogue:
+        """The same after a training on all events."""
+        return Catalogue(self.table.with_columns(pl.col("events").alias(TRAINED)))
 
     @cached_property
     def ids(self) -> IdMap:

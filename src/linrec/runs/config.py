@@ -1,4 +1,4 @@
-"""What a run is: model, loss and training. Read from recipes, flags and config.json."""
+"""What a run is: model, loss, split and training. Read from recipes, flags and config.json."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import ConfigDict
 
 from linrec.backbones.config import CONFIGS as MODEL_CONFIGS
 from linrec.backbones.config import ModelConfig
+from linrec.data.preparing.splitting import SplitConfig
 from linrec.losses.config import CONFIGS as LOSS_CONFIGS
 from linrec.losses.config import LossConfig
 from linrec.settings import check, either, setting, settings_of
@@ -74,6 +75,11 @@ class TrainingConfig:
         "Float type of the matrix products; auto takes the one that is faster on this machine.",
         choices=get_args(Precision),
     )
+    final: bool = setting(
+        False,
+        "After the validated training, train again on all events for as many steps, for "
+        "deployment; the figures stay those of the validated model.",
+    )
     compile: bool = setting(False, "Train through torch.compile, which needs a C++ compiler.")
     device: str = setting("auto", "Device to train on: cpu, cuda, mps or auto.")
 
@@ -95,6 +101,7 @@ class TrainingConfig:
 class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
+    split: SplitConfig = field(default_factory=SplitConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     description: str = ""
 
@@ -119,10 +126,10 @@ class RunConfig:
         return "keep" if self.training.seen == "keep" else "hide"
 
     def as_dict(self) -> dict[str, Any]:
-        """As recipes and config.json have it: the loss is a part of the training."""
+        """As recipes and config.json have it: loss and split are parts of the training."""
         return {
             "model": asdict(self.model),
-            "training": asdict(self.loss) | asdict(self.training),
+            "training": asdict(self.loss) | asdict(self.split) | asdict(self.training),
             "description": self.description,
         }
 
@@ -133,7 +140,7 @@ def _names(*configs: Any) -> dict[str, None]:
 
 SETTINGS: dict[str, Literal["model", "training"]] = {
     **dict.fromkeys(_names(*MODEL_CONFIGS.values()), "model"),
-    **dict.fromkeys(_names(*LOSS_CONFIGS.values(), TrainingConfig), "training"),
+    **dict.fromkeys(_names(*LOSS_CONFIGS.values(), SplitConfig, TrainingConfig), "training"),
 }
 """Every setting of a run and the part it belongs to; no name is in both."""
 
@@ -166,9 +173,11 @@ def _parse(content: Content) -> RunConfig:
     _refuse_unknown(model, of_models, " in [model]")
     _refuse_unknown(training, [name for name in of_runs if name not in of_models], " in [training]")
     loss = {name: training.pop(name) for name in of_losses if name in training}
+    split = {name: training.pop(name) for name in settings_of(SplitConfig) if name in training}
     return RunConfig(
         model=model_config(**model),
         loss=loss_config(**loss),
+        split=parse_part(SplitConfig, split),
         training=parse_part(TrainingConfig, training),
         description=str(content.get("description", "")),
     )
@@ -180,7 +189,11 @@ def _known() -> tuple[Collection[str], Collection[str], Collection[str]]:
     from linrec.losses.catalogue import configs as loss_configs
 
     models, losses = model_configs().values(), loss_configs().values()
-    return _names(*models), _names(*losses), _names(*models, *losses, TrainingConfig)
+    return (
+        _names(*models),
+        _names(*losses),
+        _names(*models, *losses, SplitConfig, TrainingConfig),
+    )
 
 
 def _section(content: Content, name: str) -> dict[str, Any]:

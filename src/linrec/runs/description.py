@@ -32,6 +32,7 @@ class RunDescription(BaseModel):
     training: dict[str, Any] = {}
     n_items: int
     dataset: dict[str, Any] = {}  # fingerprint, path
+    final: bool = False  # whether the weights were trained on all events, the held-out ones too
     features: tuple[Field, ...] = ()  # the item features that the model reads, with vocabularies
 
     def config(self, source: str) -> RunConfig:

@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from linrec.evaluation import Evaluation
+from linrec.scoring import MISS
 from linrec.types import InputError
 
 COLUMNS = ("user", "target", "history_length", "rank")
@@ -64,4 +65,7 @@ def read_ranks(path: Path, content: bytes) -> tuple[Evaluation, pl.DataFrame]:
         raise InputError(f"{path} holds no ranks of users; make them with `linrec evaluate`")
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
-    return Evaluation.from_json(header), frame
+    evaluation = Evaluation.from_json(header)
+    # early versions gave a hidden target the rank n_items, which no shown target can have
+    hidden = pl.col("rank") >= evaluation.n_items
+    return evaluation, frame.with_columns(rank=pl.when(hidden).then(MISS).otherwise("rank"))

@@ -12,6 +12,7 @@ from typing import Any
 from linrec.backbones import ModelConfig
 from linrec.data.dataset.statistics import statistics
 from linrec.data.dataset.store import SequenceStore
+from linrec.data.preparing.splitting import SplitConfig
 from linrec.evaluation import Evaluation, metric_label
 from linrec.evaluation.tables import best_of, figure, gap_metrics, interval, protocol_title
 from linrec.losses import LossConfig
@@ -20,15 +21,24 @@ from linrec.runs.config import RunConfig, TrainingConfig
 from linrec.runs.samples import Sample
 
 EXPLANATIONS = {
-    "recall": "the share of users whose next item is among the first k recommendations",
+    "recall": "the share of users whose next item is among the first k recommendations, or of each "
+    "user's next items where there are several",
+    "hit": "the share of users of whose next items at least one is among the first k",
     "ndcg": "the same, but a hit counts less the further down it is: 1 in the first place, 0.63 in "
     "the second, 0.29 in the tenth, and 0 beyond the first k",
+    "map": "how early the next items come: at each of them among the first k the share of next "
+    "items up to there, averaged",
     "mrr": "1 divided by the place of the next item, so 1, 0.5, 0.33 and so on, and 0 beyond the "
     "first k; without a k every place counts",
     "coverage": "the share of all items that are among the first k of anybody",
     "popularity": "how many training events a recommended item has on average; where it is high, "
     "the lists show what everybody knows",
 }
+
+FINAL_NOTE = (
+    "these are the figures of the validated model; the run's model was then trained again on all "
+    "events, the held-out ones too, and cannot be measured on them"
+)
 
 
 def report_page(
@@ -52,14 +62,14 @@ def report_page(
         metrics=_metrics(evaluation),
         gap_labels=[metric_label(metric) for metric in gap_metrics(evaluation)],
         gaps=_gaps(evaluation),
-        notes=evaluation.notes,
+        notes=(*evaluation.notes, *([FINAL_NOTE] if config.training.final else [])),
         explanations=explanations(evaluation),
         curve=None if curve is None else b64encode(curve).decode(),
         samples=samples,
         statistics=statistics(store),
         settings=[
             setting
-            for part in (config.model, config.loss, config.training)
+            for part in (config.model, config.loss, config.split, config.training)
             for setting in _settings(part)
         ],
     )  # fmt: skip
@@ -78,9 +88,14 @@ def _epochs(progress: Progress) -> str:
     return f", best of {progress.epoch} epochs: {progress.best_epoch}"
 
 
-def _settings(config: ModelConfig | LossConfig | TrainingConfig) -> list[tuple[str, str]]:
-    """Each setting in words."""
-    return [(item.name, _shown(getattr(config, item.name))) for item in fields(config)]
+def _settings(
+    config: ModelConfig | LossConfig | SplitConfig | TrainingConfig,
+) -> list[tuple[str, str]]:
+    """Each setting in words; those that another split would have are left out."""
+    values = {item.name: getattr(config, item.name) for item in fields(config)}
+    if isinstance(config, SplitConfig):
+        values = {name: value for name, value in values.items() if value is not None}
+    return [(name, _shown(value)) for name, value in values.items()]
 
 
 def _shown(value: object) -> str:

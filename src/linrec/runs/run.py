@@ -14,14 +14,14 @@ from torch.optim import Optimizer
 from linrec.backbones import Backbone
 from linrec.data.dataset.ids import check_ids
 from linrec.data.dataset.item_features import ItemFeatures
-from linrec.data.dataset.store import SequenceStore, same_dataset
+from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation import Evaluation
 from linrec.files.atomic import FolderDraft, check_free
 from linrec.files.drafts import recover
 from linrec.files.expansion import check_parquet
 from linrec.files.guard import reading
 from linrec.runs import history
-from linrec.runs.catalogue import Catalogue
+from linrec.runs.catalogue import TRAINED, Catalogue
 from linrec.runs.checkpoint import Progress, load_checkpoint, pack_checkpoint, read_progress
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription, is_description, read_description
@@ -29,6 +29,7 @@ from linrec.runs.evaluations import name_of, pack_ranks, read_ranks
 from linrec.runs.files import RunFiles
 from linrec.runs.history import Row
 from linrec.runs.report import report_page
+from linrec.runs.resuming import check_same_dataset, check_same_settings
 from linrec.runs.samples import Sample
 from linrec.runs.tensors import TRAIN_AGAIN, pack_tensors, read_tensors
 from linrec.runs.weights import UnfitWeightsError, build_around, check_values
@@ -36,10 +37,8 @@ from linrec.types import InputError, argument
 
 CONFIG, ITEMS, WEIGHTS = "config.json", "items.parquet", "model.safetensors"
 CHECKPOINT, HISTORY, CURVE = "checkpoint.safetensors", "history.csv", "learning-curve.png"
+FINAL = "final-checkpoint.safetensors"  # while a run is trained again on all events
 EVALUATIONS, REPORT, TENSORBOARD = "evaluation", "report.html", "tensorboard"
-
-MAY_CHANGE = ("epochs", "patience")
-"""Settings that may differ when a run is resumed; any other change would make it another run."""
 
 
 class Run:
@@ -142,15 +141,16 @@ class Run:
     def resume(cls, folder: Path, description: RunDescription, features: ItemFeatures) -> Run:
         """Open a run to continue its training, which must be the one that is described."""
         run = cls.open(folder)
-        _check_same_dataset(run, description)
-        _check_same_settings(run, description)
+        check_same_dataset(folder, run.description, description)
+        check_same_settings(folder, run.config, description)
         if not features.same_as(run.features):
             data = description.dataset.get("path") or "the given data"
             raise InputError(
                 f"the item features of {data} are no longer those that {folder} was begun with; "
                 f"train without {argument('resume', True)} in another folder"
             )
-        run.description = description  # epochs and patience may be new
+        # epochs and patience may be new
+        run.description = description.model_copy(update={"final": run.description.final})
         run._write_config()
         return run
 
@@ -201,6 +201,7 @@ class Run:
                 f"come from different runs, {TRAIN_AGAIN}"
             ) from None
         self.files.check(CONFIG, ITEMS, WEIGHTS)
+        model.untrained = self.catalogue.untrained
         return model.eval()
 
     def load_weights(self) -> dict[str, Tensor]:
@@ -223,6 +224,25 @@ class Run:
         self.files.remove(EVALUATIONS, REPORT)
         self.files.write(WEIGHTS, pack_tensors(model.state_dict()))
         self.files.publish()
+
+    @property
+    def validated(self) -> bool:
+        """Whether its training on all events has begun, so that the validated one is over."""
+        return self.description.final or (self.files.folder / FINAL).exists()
+
+    @property
+    def finished(self) -> bool:
+        """Whether its weights are those of a training on all events, to the last step."""
+        return self.description.final and not (self.files.folder / FINAL).exists()
+
+    def save_final(self, model: nn.Module) -> None:
+        """Replace the weights by those of the training on all events; the figures stay."""
+        self.description = self.description.model_copy(update={"final": True})
+        self._write_config()  # first: a run that is killed in between must not be evaluated
+        self.catalogue = self.catalogue.after_all()
+        self._write_items()
+        self.files.write(WEIGHTS, pack_tensors(model.state_dict()))
+        self.files.remove(FINAL)
 
     @property
     def model_checksums(self) -> list[str]:
@@ -252,14 +272,17 @@ class Run:
         model: nn.Module,
         optimizers: Sequence[Optimizer],
         average: nn.Module | None = None,
+        *,
+        final: bool = False,
     ) -> Progress:
         """Restore them; without a checkpoint the training starts from the beginning."""
-        path = self.folder / CHECKPOINT
+        name = FINAL if final else CHECKPOINT
+        path = self.folder / name
         if not path.exists():
             return Progress()
-        content = self.files.read(CHECKPOINT)
+        content = self.files.read(name)
         progress = load_checkpoint(path, content, model, optimizers, average)
-        self.files.check(CHECKPOINT)
+        self.files.check(name)
         return progress
 
     def save_checkpoint(
@@ -268,8 +291,12 @@ class Run:
         model: nn.Module,
         optimizers: Sequence[Optimizer],
         average: nn.Module | None = None,
+        *,
+        final: bool = False,
     ) -> None:
-        self.files.write(CHECKPOINT, pack_checkpoint(progress, model, optimizers, average))
+        self.files.write(
+            FINAL if final else CHECKPOINT, pack_checkpoint(progress, model, optimizers, average)
+        )
 
     def write_history(self, rows: Sequence[Row]) -> None:
         """One row per epoch, as a table and as a learning curve."""
@@ -341,43 +368,11 @@ def _read_items(path: Path, content: bytes, description: RunDescription) -> Cata
             f"the run is damaged, {TRAIN_AGAIN}"
         )
     check_ids(table["item"], str(path), TRAIN_AGAIN)
-    counts = table["events"]
-    if not counts.dtype.is_integer() or counts.has_nulls() or (counts < 0).any():
-        raise InputError(
-            f"{path}: the column 'events' must hold whole numbers; the run is damaged, "
-            f"{TRAIN_AGAIN}"
-        )
+    for name in {"events", TRAINED} & set(table.columns):
+        counts = table[name]
+        if not counts.dtype.is_integer() or counts.has_nulls() or (counts < 0).any():
+            raise InputError(
+                f"{path}: the column {name!r} must hold whole numbers; the run is damaged, "
+                f"{TRAIN_AGAIN}"
+            )
     return Catalogue(table)
-
-
-def _check_same_dataset(run: Run, description: RunDescription) -> None:
-    before = run.description.dataset
-    if not same_dataset(before.get("fingerprint"), description.dataset.get("fingerprint")):
-        raise InputError(
-            f"{run.folder} was begun on another dataset ({before.get('path')}); "
-            "resume it with that one, or choose another path"
-        )
-
-
-def _check_same_settings(run: Run, description: RunDescription) -> None:
-    before, now = run.config.as_dict(), description.config("the settings").as_dict()
-    epochs = [settings["training"]["epochs"] for settings in (before, now)]
-    if before["training"]["schedule"] == "linear" and epochs[0] != epochs[1]:
-        raise InputError(
-            f"the learning rate of {run.folder} falls to zero over {epochs[0]} epochs, and another "
-            f"number would be another schedule; resume with {argument('epochs', epochs[0])}, or "
-            f"train without {argument('resume', True)} in another folder"
-        )
-    for part in ("model", "training"):
-        for name, old in before[part].items():
-            new = now[part].get(name)  # another loss or backbone has other settings
-            if name not in MAY_CHANGE and old != new:
-                raise InputError(
-                    f"{run.folder} was begun with other settings: {name} was {_shown(old)} and now "
-                    f"is {_shown(new)}; only {' and '.join(MAY_CHANGE)} may change when a run is "
-                    "resumed"
-                )
-
-
-def _shown(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from linrec.files.guard import reading
 from linrec.runs.manifest import checksum_of
 from linrec.runs.run import Run
+from linrec.scoring import HIDDEN
 from linrec.serving.ann import AnnIndex
 from linrec.serving.past import Indices, Past, sequences_of
 from linrec.serving.snapshot import FINGERPRINT, Origin, Snapshot, pack, unpack
@@ -46,11 +48,11 @@ class ServedModel:
         self.popularity = catalogue.cold_start_scores()
         with torch.inference_mode():  # once: some backbones compute them from their weights
             self.vectors = self._model.item_vectors().float().contiguous()
-            bias = self._model.item_bias()
-            self.bias = None if bias is None else bias.float()
+            bias, shown = self._model.item_bias(), self._model.shown_bias()
+            self.bias = None if shown is None else shown.float()
         self.why_no_state = self._model.why_no_state()
         large = ann_from is not None and self.n_items >= ann_from
-        self.index_of_vectors = AnnIndex(self.vectors, self.bias) if large else None
+        self.index_of_vectors = AnnIndex(self.vectors, bias) if large else None
         self._states = None if self.why_no_state else states_of(self._model)
 
     @property
@@ -71,6 +73,13 @@ class ServedModel:
     @property
     def n_items(self) -> int:
         return len(self.ids)
+
+    @cached_property
+    def may_be_shown(self) -> NDArray[np.bool_]:
+        """[n_items + 1], False on items that the model learned nothing about."""
+        if self.bias is None:
+            return np.ones(self.n_items + 1, np.bool_)
+        return np.asarray((self.bias > HIDDEN).numpy())
 
     def indices(self, items: Iterable[str]) -> Indices:
         """Known items by their ids; unknown ones are left out."""

@@ -73,9 +73,10 @@ def _approximately(requests: Sequence[RankRequest]) -> list[Ranked | None]:
         requests[0].model.n_items,
     )
     hidden = _stacked([requests[row] for row in chosen])
+    may_be_shown = requests[0].model.may_be_shown
     for row, items, scores in zip(chosen, *index.search(hidden, count), strict=True):
         request = requests[row]
-        shown = (items != PAD) & ~np.isin(items, request.hide)
+        shown = (items != PAD) & ~np.isin(items, request.hide) & may_be_shown[items]
         if shown.sum() >= request.k:
             best = zip(items[shown][: request.k], scores[shown][: request.k], strict=True)
             lists[row] = [(int(item), float(score)) for item, score in best]

@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from linrec.backbones import Backbone
+from linrec.backbones.prefixes import one_pass
 from linrec.data.dataset.batches import (
     Masking,
     TrainingBatches,
@@ -59,7 +60,7 @@ class DivergedError(LinrecError):
         self.epoch = epoch
 
 
-class _StopRequested(Exception):  # noqa: N818 - not an error
+class Stopped(Exception):  # noqa: N818 - not an error
     """A callback has set `stop_training`."""
 
 
@@ -92,7 +93,7 @@ class Trainer:
             progress = run.load_checkpoint(self.model, self.step.optimizers, self.step.average)
         try:
             with self.interrupt:
-                interrupted = not self._train(progress, run)
+                interrupted = not (run and run.validated) and not self._train(progress, run)
         finally:
             self.callbacks.on_train_end()
         if run is not None:  # again: a run may have been killed right after its last checkpoint
@@ -106,7 +107,7 @@ class Trainer:
             while not self._finished(progress):
                 self._epoch(progress, run)
                 self._check_stop()
-        except (KeyboardInterrupt, _StopRequested):
+        except (KeyboardInterrupt, Stopped):
             if self.interrupt.pressed_twice:
                 raise
             self._save_interrupted(progress, run)
@@ -117,7 +118,7 @@ class Trainer:
         """Leave the loop if Ctrl-C was pressed or a callback wants to stop."""
         self.interrupt.check()
         if self.callbacks.stop_training:
-            raise _StopRequested
+            raise Stopped
 
     def _finished(self, progress: Progress) -> bool:
         training = self.config.training
@@ -238,10 +239,14 @@ def validate(
 ) -> dict[str, float]:
     """NDCG@10 and Recall@10 on the validation events, full ranking."""
     options = RankOptions(
-        part="valid", hide_seen=seen == "hide", reads=model.config.max_length, progress=progress
+        part="valid",
+        hide_seen=seen == "hide",
+        reads=model.config.max_length,
+        shares=one_pass(model),
+        progress=progress,
     )
     ranking = rank_targets(model_scorer(model), store, split.valid, options=options)
-    metrics = means(ranking.ranks, (10,))
+    metrics = means(ranking.ranks, (10,), split.valid.owners)
     return {name: metrics[name] for name in ("ndcg@10", "recall@10")}
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from linrec.backbones.config import FeatureConfig, ModelConfig
 from linrec.data.dataset.item_features import ITEM, Field, ItemFeatures, choose_fields
+from linrec.data.dataset.splits import Split
 from linrec.data.dataset.store import SequenceStore, named
+from linrec.data.dataset.ties import is_sorted
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription
@@ -39,6 +41,7 @@ class Plan:
         an error; one that only a recipe has is left out with a warning. resumed: the run that is
         continued, which keeps what it decided.
         """
+        _warn_of_sorted_baskets(config, store, warn)
         config = with_seen(config, store, warn, requested, resumed)
         model = _with_possible_times(config.model, store, warn, "time_gaps" in requested)
         fields: tuple[Field, ...] = ()
@@ -64,14 +67,17 @@ class Plan:
             features=self.features.fields,
         )  # fmt: skip
 
-    def open(self, folder: Path, *, resume: bool, overwrite: bool) -> Run:
-        """Make the run folder, or open it to continue the same training."""
+    def open(
+        self, folder: Path | None, catalogue: Catalogue, *, resume: bool, overwrite: bool
+    ) -> Run | None:
+        """Make the run folder, or open it to continue the same training; None without a folder."""
+        if folder is None:
+            return None
         if resume:
             return Run.resume(folder, self.description, self.features)
         data = self.store.path
         if data is not None and data.resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{folder} holds the dataset {data}; choose another path")
-        catalogue = Catalogue.of(self.store)
         return Run.create(folder, self.description, catalogue, overwrite=overwrite)
 
 
@@ -89,6 +95,38 @@ def _with_possible_times(
         )
     warn(f"{trouble}, so the model reads no times")
     return replace(model, time_gaps=False)
+
+
+def _warn_of_sorted_baskets(
+    config: RunConfig, store: SequenceStore, warn: Callable[[str], None]
+) -> None:
+    if config.split.targets == "basket" and is_sorted(store.summary.get("ties_ascending")):
+        warn(
+            f"the events of a basket in {named(store)} are sorted by item id, which a model of "
+            "baskets learns; prepare the data with ties shuffle"
+        )
+
+
+def catalogue_of(store: SequenceStore, split: Split, warn: Callable[[str], None]) -> Catalogue:
+    """The items with their training events; items without any are counted in a warning."""
+    catalogue = Catalogue.of(store, split.train.item_counts(store.n_items))
+    if catalogue.untrained is not None:
+        warn(
+            f"{int(catalogue.untrained.sum()):,} of {store.n_items:,} items occur in held-out "
+            "events only: the model learns nothing about them and does not recommend them (a "
+            "training with final learns them too)"
+        )
+    return catalogue
+
+
+def trainable(split: Split) -> Split:
+    """The split, if there is anything to learn from."""
+    if not (split.train.lengths > 1).any():
+        raise InputError(
+            "no user has two events that are not held out, the minimum to learn from; give a "
+            "longer log, loosen the filters of `linrec prepare` or hold out fewer"
+        )
+    return split
 
 
 def check_folder(folder: Path | None, *, resume: bool, overwrite: bool) -> None:

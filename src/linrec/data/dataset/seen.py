@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from linrec.data.dataset.sequences import IntArray, Sequences
+from linrec.data.dataset.sequences import IntArray, Sequences, concatenated_ranges
 from linrec.types import SeenItems
 
 
@@ -57,9 +57,3 @@ def _first_appearances(rows: Sequences) -> NDArray[np.bool_]:
     appears = np.zeros(len(rows.items), dtype=np.bool_)
     appears[events[first]] = True
     return appears
-
-
-def concatenated_ranges(starts: IntArray, lengths: IntArray) -> IntArray:
-    """start, start + 1, ... of each range, end to end: [5, 2], [2, 3] -> [5, 6, 2, 3, 4]."""
-    offset = np.cumsum(lengths) - lengths
-    return np.asarray(np.arange(lengths.sum()) + np.repeat(starts - offset, lengths), np.int64)

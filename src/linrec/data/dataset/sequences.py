@@ -125,3 +125,9 @@ def events_of(sequences: Sequences) -> tuple[IntArray, IntArray]:
     before = np.cumsum(lengths) - lengths  # events of earlier rows
     index = np.arange(len(rows), dtype=np.int64) + (sequences.starts - before)[rows]
     return rows, sequences.items[index].astype(np.int64)
+
+
+def concatenated_ranges(starts: IntArray, lengths: IntArray) -> IntArray:
+    """start, start + 1, ... of each range, end to end: [5, 2], [2, 3] -> [5, 6, 2, 3, 4]."""
+    offset = np.cumsum(lengths) - lengths
+    return np.asarray(np.arange(lengths.sum()) + np.repeat(starts - offset, lengths), np.int64)

@@ -1,14 +1,19 @@
-"""Leave-one-out by time: the last event is for test, the one before it for validation."""
+"""Splits: what is trained on, and rows of (user, history, request time, targets) to predict.
+
+Each user's events are divided at two positions: training, validation, test. Which positions, and
+what is predicted of the held-out events, are two questions; `Regions` answers the first, `Targets`
+the second.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from linrec.data.dataset.sequences import IntArray, Sequences
+from linrec.data.dataset.sequences import IntArray, Sequences, concatenated_ranges
 from linrec.types import InputError
 
 Part = Literal["valid", "test"]
@@ -17,17 +22,59 @@ Part = Literal["valid", "test"]
 EVENTS_TO_SPLIT = 3
 
 
+class Owners(NamedTuple):
+    """Whose the targets are, where a user has several of them."""
+
+    rows: IntArray  # [targets], 0, 0, 1, ...: the targets of one row are one set
+    users: IntArray  # [rows], 0, 1, 1, ...: each user's rows together
+
+    @property
+    def several(self) -> bool:
+        """Whether any row has more than one target."""
+        return len(self.rows) > len(self.users)
+
+    def user_means(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The mean over each user's rows: [rows] -> [users]."""
+        return np.bincount(self.users, values) / np.bincount(self.users)
+
+
 @dataclass(frozen=True, slots=True)
 class Holdout:
-    """One held-out event per user, with everything that came before it."""
+    """What is to be predicted: rows of a user, a history, the time of the request and targets."""
 
     users: IntArray  # [rows], index into the store's users
-    histories: Sequences  # all events before the target
-    targets: IntArray  # [rows], the item that came next
-    at: NDArray[np.float64] | None = None  # [rows], when it came; None without real times
+    histories: Sequences  # all events before the targets
+    targets: IntArray  # [targets], the items that came next, row by row and once in a row
+    at: NDArray[np.float64] | None = None  # [rows], when they came; None without real times
+    counts: IntArray | None = None  # [rows], targets of each row; None: one each
 
     def __len__(self) -> int:
         return len(self.users)
+
+    @property
+    def target_counts(self) -> IntArray:
+        return np.ones(len(self), np.int64) if self.counts is None else self.counts
+
+    @property
+    def owners(self) -> Owners | None:
+        """None where every user has one target."""
+        changes = np.diff(self.users, prepend=-1) != 0
+        if self.counts is None and changes.all():
+            return None
+        rows = np.repeat(np.arange(len(self)), self.target_counts)
+        return Owners(rows, np.cumsum(changes) - 1)
+
+    @property
+    def n_users(self) -> int:
+        return len(np.unique(self.users))
+
+    def targets_of(self, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """Of some rows: the positions of their targets, and of each the place of its row."""
+        if self.counts is None:
+            return rows, np.arange(len(rows))
+        starts = np.cumsum(self.counts) - self.counts
+        index = concatenated_ranges(starts[rows], self.counts[rows])
+        return index, np.repeat(np.arange(len(rows)), self.counts[rows])
 
     def at_unknown_times(self) -> Holdout:
         """The same for a model that is not given the time of the request."""
@@ -46,19 +93,103 @@ class Split:
 
 def leave_one_out(sequences: Sequences) -> Split:
     """Split each user's own sequence; the test history contains the validation event."""
-    long_enough = sequences.lengths >= EVENTS_TO_SPLIT
-    if not long_enough.any():
+    split = Targets().split(sequences, last_of_each(sequences, 1))
+    if not len(split.test):
         raise InputError(
             f"no user has {EVENTS_TO_SPLIT} events, the minimum to validate and test on one each; "
             "give a longer log or loosen the filters of `linrec prepare`"
         )
-    train = replace(sequences, ends=sequences.ends - np.where(long_enough, 2, 0), until=None)
-    users = np.flatnonzero(long_enough).astype(np.int64)
-    evaluated = sequences.take(users)
-    return Split(train, _hold_out(evaluated, users, 2), _hold_out(evaluated, users, 1))
+    return split
 
 
-def _hold_out(sequences: Sequences, users: IntArray, from_end: int) -> Holdout:
-    target = sequences.ends - from_end
-    histories = sequences.before(target)
-    return Holdout(users, histories, sequences.items[target].astype(np.int64), histories.until)
+class Regions(NamedTuple):
+    """Where the events to validate and to test on begin; of nothing held out: at the row's end."""
+
+    valid: IntArray  # [rows], positions in the array of events
+    test: IntArray  # [rows]
+
+
+def last_of_each(sequences: Sequences, k: int, begins: NDArray[np.bool_] | None = None) -> Regions:
+    """The last k events of each row to test on, the k before them to validate on.
+
+    begins: [events], True where a basket begins, to count baskets instead of events. A row too
+    short to keep one for training holds nothing out.
+    """
+    ends = sequences.ends
+    if begins is None:
+        valid, test = ends - 2 * k, ends - k
+        long_enough = sequences.lengths > 2 * k
+    else:
+        starts = np.flatnonzero(begins)
+        stop = np.searchsorted(starts, ends)
+        long_enough = stop - np.searchsorted(starts, sequences.starts) > 2 * k
+        valid, test = (starts[np.maximum(stop - count, 0)] for count in (2 * k, k))
+    return Regions(np.where(long_enough, valid, ends), np.where(long_enough, test, ends))
+
+
+def from_times(
+    sequences: Sequences, times: NDArray[np.float64], valid: float, test: float
+) -> Regions:
+    """Events from the time `test` on to test on, those from `valid` on before it to validate on.
+
+    times: [events], ascending in each row.
+    """
+    rows = zip(sequences.starts.tolist(), sequences.ends.tolist(), strict=True)
+    places = [start + np.searchsorted(times[start:end], (valid, test)) for start, end in rows]
+    found = np.array(places, np.int64).reshape(-1, 2)
+    return Regions(found[:, 0], found[:, 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What is predicted of the events of a region."""
+
+    count: int | None = 1  # the next ones, or None: all of a basket, or each one
+    begins: NDArray[np.bool_] | None = None  # [events], where baskets begin: the next basket
+    every: bool = False  # each event from its own past, instead of the next ones
+
+    def split(self, sequences: Sequences, regions: Regions) -> Split:
+        train = replace(sequences, ends=np.minimum(regions.valid, sequences.ends), until=None)
+        valid = self.hold_out(sequences, regions.valid, regions.test)
+        return Split(train, valid, self.hold_out(sequences, regions.test, sequences.ends))
+
+    def hold_out(self, sequences: Sequences, first: IntArray, stop: IntArray) -> Holdout:
+        """The rows of a region; a user without a past or without an event in it has none."""
+        first = np.maximum(first, sequences.starts + 1)
+        if self.begins is not None:
+            first = _next_start(self.begins, first)
+        users = np.flatnonzero(first < stop).astype(np.int64)
+        first, stop = first[users], stop[users]
+        if self.every:
+            users, first = np.repeat(users, stop - first), concatenated_ranges(first, stop - first)
+        rows = sequences.take(users)
+        histories = rows.before(first)
+        if self.every or self.count == 1:
+            targets = sequences.items[first].astype(np.int64)
+            return Holdout(users, histories, targets, histories.until)
+        stop = self._stop(first, stop)
+        targets, counts = _distinct(sequences.items, first, stop - first)
+        return Holdout(users, histories, targets, histories.until, counts)
+
+    def _stop(self, first: IntArray, stop: IntArray) -> IntArray:
+        if self.begins is not None:
+            return np.minimum(_next_start(self.begins, first + 1), stop)
+        assert self.count is not None
+        return np.minimum(first + self.count, stop)
+
+
+def _next_start(begins: NDArray[np.bool_], events: IntArray) -> IntArray:
+    """The first beginning of a basket from each position on; the number of events if none is."""
+    starts = np.append(np.flatnonzero(begins), len(begins))
+    return np.asarray(starts[np.searchsorted(starts, np.minimum(events, len(begins)))], np.int64)
+
+
+def _distinct(
+    items: NDArray[np.int32], first: IntArray, lengths: IntArray
+) -> tuple[IntArray, IntArray]:
+    """The items of each range once, in the order of their first appearance, and how many."""
+    row = np.repeat(np.arange(len(first)), lengths)
+    flat = items[concatenated_ranges(first, lengths)].astype(np.int64)
+    _, once = np.unique(row * (flat.max(initial=0) + 1) + flat, return_index=True)
+    once.sort()
+    return flat[once], np.bincount(row[once], minlength=len(first))

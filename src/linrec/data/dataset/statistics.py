@@ -41,9 +41,22 @@ def _lengths(store: SequenceStore) -> Rows:
         ("events per user, mean", f"{lengths['mean']:.1f}"),
         (" / ".join(spread), " / ".join(f"{lengths[name]:,.10g}" for name in spread)),
         ("neighbours with equal times", f"{store.summary['tied_share']:.1%}"),
+        *_ties(store),
         ("time", f"{_moment(store, 'first')} to {_moment(store, 'last')}"),
         ("times are", f"{store.times_kind.kind} ({store.times_kind.reason})"),
     ]
+
+
+def _ties(store: SequenceStore) -> Rows:
+    """How events with equal times are ordered; nothing of datasets of early versions."""
+    summary, rows = store.summary, []
+    if summary.get("ties") == "shuffle":
+        rows.append(("their order", f"shuffled (seed {summary['ties_seed']})"))
+    elif summary.get("ties_ascending") is not None:
+        rows.append(("their order", f"of the file, {summary['ties_ascending']:.0%} by item id"))
+    if summary.get("baskets") is not None:
+        rows.append(("baskets", f"{summary['baskets']:,}"))
+    return rows
 
 
 def _origin(store: SequenceStore) -> Rows:

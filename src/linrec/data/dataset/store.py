@@ -20,6 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from linrec.data.dataset import summary as summaries
 from linrec.data.dataset.ids import IdMap, check_ids
 from linrec.data.dataset.repeats import Repeats, repeats_of
 from linrec.data.dataset.sequences import Sequences
@@ -40,6 +41,7 @@ from linrec.validation import explain
 FORMAT_VERSION = 2
 OLDER_VERSIONS = (1,)  # its fingerprint leaves out the times
 CONTENTS = ("items.npy", "offsets.npy", "times.npy", "users.parquet", "items.parquet")
+GROUPS = "groups.npy"  # only where a group column was read
 AGAIN = "make it again with `linrec prepare`"
 
 FeatureKind = Literal["categorical", "multi", "numeric", "text"]
@@ -90,6 +92,7 @@ class SequenceStore:
     features: tuple[Feature, ...]
     summary: dict[str, Any]
     path: Path | None = None  # None if only in memory
+    groups: NDArray[np.int32] | None = None  # [events], which basket or session; None: not known
 
     def __repr__(self) -> str:
         counts = f"users={self.n_users:,}, items={self.n_items:,}, events={self.n_events:,}"
@@ -109,8 +112,15 @@ class SequenceStore:
 
     @property
     def fingerprint(self) -> str:
-        """Hashes of ids and sequences and of the times, but not of the path or the features."""
-        return f"{self.sequence_fingerprint}-{self._time_fingerprint}"
+        """Hashes of ids and sequences, of the times and, if there are any, of the groups.
+
+        Neither path nor features are part of it.
+        """
+        parts = [self.sequence_fingerprint, self._time_fingerprint]
+        if self.groups is not None:
+            digest = hashlib.sha256(np.ascontiguousarray(self.groups, dtype="<i4").data)
+            parts.append(digest.hexdigest()[:16])
+        return "-".join(parts)
 
     @cached_property
     def _time_fingerprint(self) -> str:
@@ -163,6 +173,12 @@ class SequenceStore:
         times = self.times if self.times_kind.kind == "real" else None
         return Sequences(self.items, self.offsets[:-1], self.offsets[1:], times)
 
+    def basket_starts(self) -> NDArray[np.bool_]:
+        """[events], True on the first event of each basket: of one group, else of one time."""
+        same = summaries.same_user(self.offsets)
+        marks = self.times if self.groups is None else self.groups
+        return np.concatenate([[True], ~same | (marks[1:] != marks[:-1])])[: self.n_events]
+
     def popularity(self) -> NDArray[np.int64]:
         """`Sequences.item_counts` of the whole store, [n_items + 1]."""
         return self.sequences().item_counts(self.n_items)
@@ -176,8 +192,15 @@ class SequenceStore:
         """
         path = Path(path)
         with write_folder(path, overwrite) as draft:
-            for name in ("items", "offsets", "times"):
-                np.save(draft / f"{name}.npy", getattr(self, name), allow_pickle=False)
+            arrays: dict[str, NDArray[Any]] = {
+                "items": self.items,
+                "offsets": self.offsets,
+                "times": self.times,
+            }
+            if self.groups is not None:
+                arrays["groups"] = self.groups
+            for name, array in arrays.items():
+                np.save(draft / f"{name}.npy", array, allow_pickle=False)
             pl.DataFrame({"user": self.users.ids}).write_parquet(draft / "users.parquet")
             self.item_table.write_parquet(draft / "items.parquet")
             for name, content in (more or {}).items():
@@ -215,6 +238,7 @@ class SequenceStore:
                 features=tuple(Feature(entry.name, entry.kind) for entry in described.features),
                 summary=described.summary.model_dump(),
                 path=path,
+                groups=_map(path / GROUPS, np.int32) if (path / GROUPS).is_file() else None,
             )
         _check(store, described)
         return store
@@ -285,7 +309,8 @@ def _trouble(store: SequenceStore, described: _DatasetFile) -> str | None:
     """What no dataset of `write` has, the cheapest checks first."""
     offsets, items = store.offsets, store.items
     columns = ["item", *(feature.name for feature in store.features)]
-    if len(store.times) != store.n_events or store.n_users != len(store.users):
+    per_event = [array for array in (store.times, store.groups) if array is not None]
+    if {len(array) for array in per_event} != {store.n_events} or store.n_users != len(store.users):
         return "its arrays differ in length"
     if sorted(columns) != sorted(store.item_table.columns):
         return "its item table lacks columns"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from linrec.data.dataset.repeats import Repeats
+from linrec.data.dataset.ties import is_sorted
 
 QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 TIES_WORTH_NOTING = 0.01
@@ -71,6 +72,10 @@ class Summary(_Strict):
     times: Literal["real", "order"] | None = None  # None in datasets of early versions
     times_reason: str | None = None
     tied_share: float  # of neighbouring events of one user
+    ties: Literal["file", "shuffle"] = "file"  # the order of tied events
+    ties_seed: int | None = None  # None unless they are shuffled
+    ties_ascending: float | None = None  # share in the order of item ids; None: too few, unknown
+    baskets: int | None = None  # None without a group column
     one_event_users: int
     exact_duplicates: int  # rows that repeat user, item and time of an earlier one
     items_without_features: int | None = None  # None where there is no items file
@@ -102,10 +107,13 @@ def sparsity(users: int, items: int, events: int, repeats: Repeats) -> float:
 
 def tied_share(times: NDArray[np.float64], offsets: NDArray[np.int64]) -> float:
     """The share of equal times among neighbouring events of one user."""
-    same_user = _same_user(offsets)
-    pairs = int(same_user.sum())
-    ties = int(((times[1:] == times[:-1]) & same_user).sum())
-    return ties / pairs if pairs else 0.0
+    pairs = int(same_user(offsets).sum())
+    return int(tied(times, offsets).sum()) / pairs if pairs else 0.0
+
+
+def tied(times: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For each pair of neighbouring events whether both are of one user and one time."""
+    return np.asarray(same_user(offsets) & (times[1:] == times[:-1]), np.bool_)
 
 
 def guess_times(
@@ -117,7 +125,7 @@ def guess_times(
 
     times: each user's sorted events, the users end to end. log: those of all rows before filters.
     """
-    gaps = np.diff(times)[_same_user(offsets)]
+    gaps = np.diff(times)[same_user(offsets)]
     if len(gaps) and gaps.min() == gaps.max():
         return TimesKind("order", f"guessed: all neighbouring events are {gaps[0]:g} apart")
     every = times if log is None else log
@@ -127,12 +135,23 @@ def guess_times(
     return TimesKind("real", "guessed: the steps between events differ")
 
 
-def _same_user(offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+def same_user(offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
     """For each pair of neighbouring events whether both are of one user."""
-    same_user = np.ones(max(int(offsets[-1]) - 1, 0), dtype=bool)
+    same = np.ones(max(int(offsets[-1]) - 1, 0), dtype=bool)
     inner = offsets[1:-1]
-    same_user[inner[(inner > 0) & (inner < offsets[-1])] - 1] = False
-    return same_user
+    same[inner[(inner > 0) & (inner < offsets[-1])] - 1] = False
+    return same
+
+
+def _sorted_ties(summary: Summary) -> str:
+    share = summary.ties_ascending
+    assert share is not None
+    order, share = ("ascending", share) if share > 0.5 else ("descending", 1 - share)
+    return (
+        f"{share:.1%} of neighbouring events with equal times are in {order} order of their item "
+        "ids, where chance would give 50 %: a sort that tells a model what comes next; prepare the "
+        "log again with ties shuffle."
+    )
 
 
 def notes_on(summary: Summary) -> list[str]:
@@ -140,11 +159,13 @@ def notes_on(summary: Summary) -> list[str]:
     notes = []
     if summary.last_repeat_share is not None:
         notes += notes_on_repeats(Repeats(summary.repeat_share or 0.0, summary.last_repeat_share))
-    if summary.tied_share > TIES_WORTH_NOTING:
+    if summary.tied_share > TIES_WORTH_NOTING and summary.ties == "file":
         notes.append(
             f"{summary.tied_share:.1%} of neighbouring events have equal times and keep the "
             "file's order: what comes next is only as true as that order."
         )
+    if summary.ties == "file" and is_sorted(summary.ties_ascending):
+        notes.append(_sorted_ties(summary))
     if summary.exact_duplicates:
         notes.append(
             f"{summary.exact_duplicates:,} events repeat user, item and time of an earlier one and "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -28,7 +29,7 @@ def filter_events(events: EventLog, options: PrepareOptions) -> tuple[EventLog, 
         assert events.ratings is not None, "ratings are read whenever a filter needs them"
         good = events.ratings >= options.rating_at_least
         events = _keep(events, good, "rating_at_least", options.rating_at_least, removed)
-    events = in_order(events)
+    events = in_order(events, options.ties_seed if options.ties == "shuffle" else None)
     if options.drop_duplicates:
         events = _keep(events, first_of_each(events), "drop_duplicates", True, removed)
     if options.drop_repeats:
@@ -36,18 +37,38 @@ def filter_events(events: EventLog, options: PrepareOptions) -> tuple[EventLog, 
     return _core(events, options, removed), removed
 
 
-def in_order(events: EventLog) -> EventLog:
-    """User by user, oldest first; both sorts are stable, so equal times keep the file's order."""
+def in_order(events: EventLog, ties_seed: int | None = None) -> EventLog:
+    """User by user, oldest first; equal times keep the file's order, or with a seed get another.
+
+    Where there are groups, events of one time are brought together group by group.
+    """
     events = events.take(_by_user(events.users))
+    rng = None if ties_seed is None else np.random.default_rng(ties_seed)
     for chunk in _user_chunks(events):
         part = events.take(chunk)
-        if ((np.diff(part.times) >= 0) | (np.diff(part.users) > 0)).all():
-            continue  # already in order, as most logs are
-        oldest_first = part.take(np.lexsort((part.times, part.users)).astype(np.int64))
-        events.items[chunk], events.times[chunk] = oldest_first.items, oldest_first.times
-        if events.ratings is not None and oldest_first.ratings is not None:
-            events.ratings[chunk] = oldest_first.ratings
+        keys: list[NDArray[Any]] = [] if part.groups is None else [part.groups]
+        if rng is not None:  # one number per event, so that chunks do not matter
+            keys.insert(0, rng.random(len(part)))
+        elif _sorted(part):
+            continue  # as most logs are
+        order = np.lexsort((*keys, part.times, part.users)).astype(np.int64)
+        _replace(events, chunk, part.take(order))
     return events
+
+
+def _sorted(events: EventLog) -> bool:
+    later = np.diff(events.times) >= 0
+    if events.groups is not None:
+        later &= (np.diff(events.times) > 0) | (np.diff(events.groups) >= 0)
+    return bool((later | (np.diff(events.users) > 0)).all())
+
+
+def _replace(events: EventLog, chunk: slice, part: EventLog) -> None:
+    events.items[chunk], events.times[chunk] = part.items, part.times
+    if events.ratings is not None and part.ratings is not None:
+        events.ratings[chunk] = part.ratings
+    if events.groups is not None and part.groups is not None:
+        events.groups[chunk] = part.groups
 
 
 def first_of_each(events: EventLog) -> Mask:

@@ -63,11 +63,23 @@ class PrepareOptions:
         choices=("real", "order"),
     )
     rating: str | None = setting(None, "Column of the rating; guessed if left out.", group=COLUMNS)
+    group: str | None = setting(
+        None,
+        "Column of the basket or session of an event; without it a basket is one time of one user.",
+        group=COLUMNS,
+    )
     format: str | None = setting(
         None,
         "Format of the events: csv, tsv, jsonl, parquet, atomic, movielens, movielens-100k or "
         "gowalla; guessed if left out.",
     )
+    ties: str = setting(
+        "file",
+        "Order of a user's events with equal times: as in the file, or drawn at random, where the "
+        "file's order is a sort that tells what comes next.",
+        choices=("file", "shuffle"),
+    )
+    ties_seed: int = setting(0, "Seed of shuffled ties.", min=0, below=2**63)
     max_expansion: int = setting(
         250, "Times its size that a compressed file may expand to; more is refused.", min=1
     )
@@ -155,6 +167,7 @@ class PrepareOptions:
             item=self.item,
             time=self.time,
             rating=self.rating,
+            group=self.group,
             with_rating=self.rating is not None or self.rating_at_least is not None,
             format=self.format,
             time_unit=self.time_unit,

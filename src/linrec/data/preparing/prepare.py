@@ -14,6 +14,7 @@ from linrec.data.dataset import summary as summaries
 from linrec.data.dataset.ids import IdMap
 from linrec.data.dataset.repeats import repeats_of
 from linrec.data.dataset.store import SequenceStore
+from linrec.data.dataset.ties import ascending_share
 from linrec.data.preparing.features import ItemTable, item_table
 from linrec.data.preparing.filtering import filter_events, first_of_each
 from linrec.data.preparing.options import Frame, PrepareOptions
@@ -76,11 +77,12 @@ def _build(read: ReadResult, options: PrepareOptions) -> SequenceStore:
         items=index[kept.items],
         offsets=offsets,
         times=kept.times,
+        groups=kept.groups,
         users=IdMap(users, first=0),
         catalogue=catalogue,
         item_table=table.table,
         features=table.features,
-        summary=_summary(kept, offsets, origin, times, (read, table)),
+        summary=_summary(kept, offsets, origin, times, (read, table, options)),
     )
 
 
@@ -121,10 +123,10 @@ def _summary(
     offsets: NDArray[np.int64],
     origin: summaries.Source,
     times: summaries.TimesKind,
-    noted: tuple[ReadResult, ItemTable],
+    noted: tuple[ReadResult, ItemTable, PrepareOptions],
 ) -> dict[str, Any]:
     users, events = len(offsets) - 1, len(kept)
-    read, table = noted
+    read, table, options = noted
     n_items = len(table.table)
     repeats = repeats_of(kept.items, offsets)
     summary = summaries.Summary(
@@ -139,6 +141,7 @@ def _summary(
         times=times.kind,
         times_reason=times.reason,
         tied_share=summaries.tied_share(kept.times, offsets),
+        **_ties(kept, offsets, options),
         one_event_users=int((np.diff(offsets) == 1).sum()),
         exact_duplicates=events - int(first_of_each(kept).sum()),
         items_without_features=table.missing,
@@ -146,3 +149,17 @@ def _summary(
     )
     notes = [*read.notes, *summaries.notes_on(summary), *table.notes]
     return summary.model_copy(update={"notes": notes}).model_dump()
+
+
+def _ties(kept: EventLog, offsets: NDArray[np.int64], options: PrepareOptions) -> dict[str, Any]:
+    """How tied events are ordered, and how many baskets there are where a column says."""
+    tied = summaries.tied(kept.times, offsets)
+    same, shuffled = summaries.same_user(offsets), options.ties == "shuffle"
+    if kept.groups is not None:
+        same &= kept.groups[1:] == kept.groups[:-1]
+    return {
+        "ties": options.ties,
+        "ties_seed": options.ties_seed if shuffled else None,
+        "ties_ascending": ascending_share(kept.items, tied & same, kept.item_ids),
+        "baskets": None if kept.groups is None else len(kept) - int(same.sum()),
+    }

@@ -23,7 +23,7 @@ from linrec.types import EventLog, InputError
 FRAME = "the given frame"
 CHUNK_ROWS = 1 << 21
 
-ROLES = ("user", "item", "time", "rating")
+ROLES = ("user", "item", "time", "rating", "group")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,7 @@ class ReadOptions:
     item: str | None = None
     time: str | None = None
     rating: str | None = None
+    group: str | None = None  # the column of the basket or session; never guessed
     with_rating: bool = False
     format: str | None = None
     time_unit: str | None = None
@@ -192,6 +193,8 @@ def _read(
     given = {role: getattr(options, role) for role in ROLES}
     names = tables[0].schema.names()
     without = set() if options.with_rating else {"rating"}
+    if options.group is None:
+        without.add("group")
     if options.time == FILE_ORDER and FILE_ORDER not in names:
         without.add("time")
     roles = [role for role in ROLES if role not in without]
@@ -230,9 +233,9 @@ def _event_log(
     tables: Sequence[_Table], columns: dict[str, str], options: ReadOptions, skipped: SkippedRows
 ) -> EventLog:
     """All events; the ids themselves are held for one chunk at a time."""
-    users, items = Numbering(), Numbering()
+    ids = {role: Numbering() for role in ("user", "item", "group") if role in columns}
     chunks = [
-        chunk.with_columns(user=users.number(chunk["user"]), item=items.number(chunk["item"]))
+        chunk.with_columns(**{role: ids[role].number(chunk[role]) for role in ids})
         for table in tables
         for chunk in _chunks(table, columns, options, skipped)
     ]
@@ -241,9 +244,10 @@ def _event_log(
         users=np.asarray(events["user"]),
         items=np.asarray(events["item"]),
         times=np.asarray(events["time"]) if "time" in columns else np.arange(float(len(events))),
-        user_ids=users.ids,
-        item_ids=items.ids,
-        ratings=np.asarray(events["rating"]) if "rating" in events.columns else None,
+        user_ids=ids["user"].ids,
+        item_ids=ids["item"].ids,
+        ratings=np.asarray(events["rating"]) if "rating" in columns else None,
+        groups=np.asarray(events["group"]) if "group" in columns else None,
     )
 
 

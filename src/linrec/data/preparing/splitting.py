@@ -1,0 +1,173 @@
+"""How a dataset is split, as a setting of a run: what is held out, and what of it is predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+
+from pydantic import ConfigDict
+
+from linrec.data.preparing.moments import moment
+from linrec.settings import check, setting
+from linrec.types import InputError, argument
+
+if TYPE_CHECKING:
+    from linrec.data.dataset.sequences import Sequences
+    from linrec.data.dataset.splits import Regions, Split, Targets
+    from linrec.data.dataset.store import SequenceStore
+
+SplitName = Literal["leave-one-out", "last-k", "temporal"]
+GROUP = "Split"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitConfig:
+    """What is never trained on, and what validation and test predict of it.
+
+    Examples:
+        >>> from linrec.data.preparing.splitting import SplitConfig
+        >>> SplitConfig(split="temporal", valid_from="2013-01-01", test_from="2013-02-01").words
+        'temporal (valid from 2013-01-01, test from 2013-02-01)'
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    split: SplitName = setting(
+        "leave-one-out",
+        "What is held out: each user's last event for test and the one before it for validation, "
+        "the last k and the k before them, or all events from a time on.",
+        group=GROUP,
+        choices=get_args(SplitName),
+    )
+    last: int | None = setting(
+        None, "Events that last-k holds out for test, and as many for validation.",
+        group=GROUP, min=1,
+    )  # fmt: skip
+    valid_from: str | float | None = setting(
+        None,
+        "Time from which on a temporal split trains on nothing and validates, a number or an ISO "
+        "date.",
+        group=GROUP,
+    )
+    test_from: str | float | None = setting(
+        None, "Time from which on a temporal split tests.", group=GROUP
+    )
+    targets: str = setting(
+        "next",
+        "What is predicted of the held-out events: the next one, the next n (a number), the next "
+        "basket, or every one from its own past.",
+        group=GROUP,
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        self._check_used()
+        if self.targets not in ("next", "basket", "every") and not self._count:
+            raise InputError(
+                f"{argument('targets', self.targets)} must be next, a number of events, basket or "
+                "every"
+            )
+        if self._count > 1 and self.split == "leave-one-out":
+            raise InputError(
+                f"{argument('split', self.split)} holds out one event, so there are not "
+                f"{argument('targets', self.targets)}; choose {argument('split', 'last-k')} with "
+                f"{argument('last', self.targets)}, or {argument('split', 'temporal')}"
+            )
+
+    def _check_used(self) -> None:
+        """Every setting that the split needs is there, and no other."""
+        needed = {"last-k": ("last",), "temporal": ("valid_from", "test_from")}
+        for name in ("last", "valid_from", "test_from"):
+            value, used = getattr(self, name), name in needed.get(self.split, ())
+            if used and value is None:
+                raise InputError(f"{argument('split', self.split)} needs {argument(name)}; add it")
+            if not used and value is not None:
+                owner = next(split for split, names in needed.items() if name in names)
+                raise InputError(
+                    f"{argument('split', self.split)} has no use for {argument(name)}; leave it "
+                    f"out, or choose {argument('split', owner)}"
+                )
+        if self.split == "temporal" and not self._moments[0] < self._moments[1]:
+            raise InputError(
+                f"{argument('valid_from', self.valid_from)} is not before "
+                f"{argument('test_from', self.test_from)}; swap them"
+            )
+
+    @property
+    def _moments(self) -> tuple[float, float]:
+        found = moment(self.valid_from, "valid_from"), moment(self.test_from, "test_from")
+        assert found[0] is not None
+        assert found[1] is not None
+        return found[0], found[1]
+
+    @property
+    def _count(self) -> int:
+        """How many events are predicted together; 0 unless it is a number."""
+        if self.targets == "next":
+            return 1
+        return int(self.targets) if self.targets.isdecimal() else 0
+
+    @property
+    def words(self) -> str:
+        """What is held out."""
+        return {
+            "leave-one-out": "leave-one-out",
+            "last-k": f"last-k ({self.last})",
+            "temporal": f"temporal (valid from {self.valid_from}, test from {self.test_from})",
+        }[self.split]
+
+    def of(self, store: SequenceStore) -> Split:
+        """The split of a dataset; the test histories contain the validation events."""
+        sequences = store.sequences()
+        targets = self._targets(store)
+        split = targets.split(sequences, self._regions(sequences, store, targets))
+        for part in ("valid", "test"):
+            if not len(split.part(part)):
+                raise InputError(self._nobody(part, store))
+        return split
+
+    def _targets(self, store: SequenceStore) -> Targets:
+        from linrec.data.dataset.splits import Targets
+
+        if self.targets == "every":
+            return Targets(every=True)
+        if self.targets != "basket":
+            return Targets(self._count)
+        if store.groups is None and store.times_kind.kind != "real":
+            raise InputError(
+                f"the times are only an order ({store.times_kind.reason}), so no events are one "
+                f"basket; prepare the log with {argument('group')} or with real times"
+            )
+        return Targets(None, store.basket_starts())
+
+    def _regions(self, sequences: Sequences, store: SequenceStore, targets: Targets) -> Regions:
+        from linrec.data.dataset.splits import from_times, last_of_each
+
+        if self.split != "temporal":
+            return last_of_each(sequences, self.last or 1, targets.begins)
+        if store.times_kind.kind != "real":
+            raise InputError(
+                f"the times are only an order ({store.times_kind.reason}), so "
+                f"{argument('split', 'temporal')} has no date to split at; choose another split, "
+                f"or prepare the log with {argument('times', 'real')} if they are"
+            )
+        return from_times(sequences, store.times, *self._moments)
+
+    def _nobody(self, part: str, store: SequenceStore) -> str:
+        """Why a part is empty, and the remedy."""
+        from linrec.data.reading.times import date_text
+
+        if self.split == "temporal":
+            first, last = date_text(store.times.min()), date_text(store.times.max())
+            when = argument(f"{part}_from", getattr(self, f"{part}_from"))
+            return (
+                f"no user has a past and an event to {part} on with {when}; the log is from "
+                f"{first} to {last}, choose times inside it"
+            )
+        events = "baskets" if self.targets == "basket" else "events"
+        least = 2 * (self.last or 1) + 1
+        return (
+            f"no user has {least} {events}, the minimum to validate and test on "
+            f"{self.last or 'one'} each; give a longer log or loosen the filters of "
+            "`linrec prepare`"
+        )
