@@ -36,7 +36,7 @@ def ml1m(shared_data: Path) -> tuple[SequenceStore, Split]:
 @pytest.mark.parametrize("protocol", ["full", "pop100", "uni100"])
 def test_baselines_of_movielens(ml1m: tuple[SequenceStore, Split], protocol: Protocol) -> None:
     store, split = ml1m
-    scorer = BASELINES["popularity"](split.train, store.n_items)
+    scorer = BASELINES["popularity"].fit(split.train, store.n_items)
     evaluation, users = evaluate(scorer, store, split, EvaluationOptions(protocol=protocol))
     assert len(users) == 6_040
     assert evaluation.n_targets_seen_before == 0, "nobody rates a film twice"
