@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
@@ -14,7 +12,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from linrec.backbones import Backbone, build
+from linrec.baselines import BaselineConfig
 from linrec.data.dataset.histories import Histories, of_items, of_users
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
@@ -23,6 +21,7 @@ from linrec.data.preparing.moments import Moment, requested_at, split_pairs
 from linrec.data.preparing.prepare import prepare
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
+from linrec.evaluation.baselines import hidden_note
 from linrec.evaluation.ranks import ProgressCallback, Scorer, batches
 from linrec.evaluation.report import LEARNED_NOTHING
 from linrec.evaluation.scorer import model_scorer
@@ -31,15 +30,17 @@ from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription
 from linrec.runs.recipes import recipe as find_recipe
 from linrec.runs.run import Run
+from linrec.runs.weights import AnyModel
 from linrec.scoring import hide_seen as hide
 from linrec.scoring import top_k
-from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
-from linrec.training.loop import Trained, Trainer
+from linrec.training.callbacks import Callback, CallbackList
+from linrec.training.fitting import Place, fit
+from linrec.training.loop import Trained
 from linrec.training.plan import Plan, named
-from linrec.training.precision import with_precision
 from linrec.types import COLD_START, PAD, InputError, Recommendations, argument
 
 Part = TypeVar("Part")
+NOT_TRAINED = "this recommender is not trained yet; call fit, or linrec.load a run"
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +67,7 @@ class Recommender:
         self.config = self._requested
         self.trained: Trained | None = None
         self.test_evaluation: Evaluation | None = None
-        self._model: Backbone | None = None
+        self._model: AnyModel | None = None
         self._catalogue: Catalogue | None = None
         self._store: SequenceStore | None = None
         self._description: RunDescription | None = None
@@ -95,31 +96,21 @@ class Recommender:
             >>> model.trained.progress.history[0]["epoch"]
             1
         """
-        folder = None if out is None else Path(out)
-        _check_folder(folder, resume=resume, overwrite=overwrite)  # before the long read, not after
+        place = Place(None if out is None else Path(out), resume, overwrite)
+        place.check()  # before the long read, not after
         store = open_data(data)
         split = leave_one_out(store.sequences())
         _check_trainable(split)
         listeners = CallbackList(callbacks)
         warn = listeners.on_message if callbacks else warnings.warn
         plan = Plan.of(self._requested, store, warn, self._named)
-        torch.manual_seed(plan.config.training.seed)
-        model = build(plan.config.model, plan.features)
-        config = with_precision(plan.config, model, split, folder if resume else None)
-        plan = replace(plan, config=config)
-        trainer = Trainer(model, store, split, plan.config, listeners)
-        # only now: nothing is written or replaced before everything that was requested is possible
-        run = None if folder is None else plan.open(folder, resume=resume, overwrite=overwrite)
-        if run is not None and TensorBoardLogger.is_installed():
-            listeners.callbacks.append(TensorBoardLogger(run.tensorboard))
-        with nullcontext() if run is None else run.kept_with_a_model():
-            trained = trainer.fit(run, resume=resume)
+        fitted = fit(plan, split, place, listeners)
         # together: a training that fails leaves the earlier one as it was
-        self.trained, self.test_evaluation = trained, None
+        plan, self.trained, self.test_evaluation = fitted.plan, fitted.trained, None
         self.config, self._description, self._store = plan.config, plan.description, store
-        self._model, self._catalogue = model.cpu(), Catalogue.of(store)
-        if run is not None and not trained.interrupted:
-            self._test(run, listeners)
+        self._model, self._catalogue = fitted.model.cpu(), Catalogue.of(store)
+        if fitted.run is not None and not fitted.trained.interrupted:
+            self._test(fitted.run, listeners)
         return self
 
     def _test(self, run: Run, callbacks: CallbackList) -> None:
@@ -163,6 +154,7 @@ class Recommender:
             reads=config.model.max_length,
             reads_time=config.model.time_gaps,
             seen_aware=config.loss.seen_aware,
+            own=config.model.backbone if isinstance(config.model, BaselineConfig) else None,
             **options,
         )
         split = leave_one_out(store.sequences())
@@ -218,6 +210,8 @@ class Recommender:
         notes = _notes(histories)
         if self.config.loss.seen_aware and not hide_seen:
             notes += (f"seen items are recommended too, and {LEARNED_NOTHING}",)
+        if isinstance(self.config.model, BaselineConfig) and hide_seen:
+            notes += hidden_note(self.config.model.backbone)
         if at is not None and not self.config.model.time_gaps:
             notes += ("the model reads no times, so the time of the request changes nothing",)
         return Recommendations(table, notes)
@@ -248,7 +242,7 @@ class Recommender:
             empty = torch.from_numpy(chosen.lengths == 0)
             scores[empty] = self.catalogue.cold_start_scores()
             items, best = top_k(hide(scores, chosen) if hidden else scores, k)
-        return self._table(histories, rows, items.numpy(), best.numpy())
+        return self._table(histories, rows, items.numpy(), best.float().numpy())
 
     def _table(
         self, histories: Histories, rows: IntArray, items: IntArray, scores: NDArray[np.float32]
@@ -297,8 +291,10 @@ class Recommender:
         return loaded
 
     @property
-    def model(self) -> Backbone:
-        return _trained(self._model)
+    def model(self) -> AnyModel:
+        if self._model is None:
+            raise InputError(NOT_TRAINED)
+        return self._model
 
     @property
     def catalogue(self) -> Catalogue:
@@ -355,15 +351,6 @@ def open_data(data: Data) -> SequenceStore:
     return prepare(data)
 
 
-def _check_folder(folder: Path | None, *, resume: bool, overwrite: bool) -> None:
-    if folder is None and resume:
-        raise InputError(f"nothing to resume without a run folder; give it as {argument('out')}")
-    if resume and overwrite:
-        raise InputError("a run can be resumed or overwritten, not both; choose one")
-    if folder is not None and not resume:
-        Run.check_free(folder, overwrite=overwrite)
-
-
 def _check_trainable(split: Split) -> None:
     if not (split.train.lengths > 1).any():
         raise InputError(
@@ -374,7 +361,7 @@ def _check_trainable(split: Split) -> None:
 
 def _trained(part: Part | None) -> Part:
     if part is None:
-        raise InputError("this recommender is not trained yet; call fit, or linrec.load a run")
+        raise InputError(NOT_TRAINED)
     return part
 
 

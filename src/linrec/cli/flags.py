@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,14 +26,13 @@ def with_flags(
     panels: dataclasses or families of them, by the heading of their flags. The command gets only
     the settings that were given: the defaults stay where they are defined.
     """
-    flags = {
-        name: _flag(name, panel, family)
-        for panel, one in panels.items()
-        for family in [{"": one} if isinstance(one, type) else one]
-        for name in dict.fromkeys(
-            name for config in family.values() for name in settings_of(config)
-        )
-    }
+    families = {panel: {"": one} if isinstance(one, type) else one for panel, one in panels.items()}
+    flags: dict[str, inspect.Parameter] = {}
+    for panel, family in families.items():
+        for name in _names(family):
+            if name not in flags:  # the first panel shows it, with the choices of the others
+                others = [one for one in families.values() if one != family and name in _names(one)]
+                flags[name] = _flag(name, panel, family, [key for one in others for key in one])
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         *own, _ = inspect.signature(command, eval_str=True).parameters.values()
@@ -56,7 +55,12 @@ def part_of(config: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in settings_of(config) if name in settings}
 
 
-def _flag(name: str, panel: str, family: Family) -> inspect.Parameter:
+def _names(family: Family) -> list[str]:
+    return list(dict.fromkeys(name for config in family.values() for name in settings_of(config)))
+
+
+def _flag(name: str, panel: str, family: Family, others: Sequence[str] = ()) -> inspect.Parameter:
+    """others: what the setting may also be, besides the names of the family."""
     items = {
         owner: settings_of(config)[name]
         for owner, config in family.items()
@@ -65,7 +69,7 @@ def _flag(name: str, panel: str, family: Family) -> inspect.Parameter:
     item = next(iter(items.values()))
     plain = next((TYPES[kind] for kind in kinds(item) if kind in TYPES), str)
     option = typer.Option(
-        help=_help(items, family), rich_help_panel=item.metadata["setting"].group or panel
+        help=_help(items, family, others), rich_help_panel=item.metadata["setting"].group or panel
     )
     return inspect.Parameter(
         name,
@@ -75,14 +79,14 @@ def _flag(name: str, panel: str, family: Family) -> inspect.Parameter:
     )
 
 
-def _help(items: Mapping[str, Field[Any]], family: Family) -> str:
+def _help(items: Mapping[str, Field[Any]], family: Family, others: Sequence[str]) -> str:
     """What it is, what it can be, who has it and its default."""
     first = next(iter(items.values()))
     defaults = {owner: item.default for owner, item in items.items()}
     names_the_family = len(family) > 1 and list(defaults.values()) == list(family)
     text, choices = first.metadata["setting"].help, first.metadata["setting"].choices
     if names_the_family:
-        choices, defaults = tuple(family), dict.fromkeys(family, first.default)
+        choices, defaults = (*family, *others), dict.fromkeys(family, first.default)
     if choices:
         text += f" One of {', '.join(choices)}."
     if len(items) < len(family):

@@ -49,6 +49,17 @@ def chosen_baselines(choice: Choice, *, hidden: bool) -> list[str]:
     return [name for name in BASELINES if name in names]
 
 
+def hidden_note(name: str) -> tuple[str, ...]:
+    """What to know of a baseline where seen items are hidden."""
+    other = BASELINES[name].same_if_hidden
+    if other is None:
+        return ()
+    return (
+        f"{name} is about items that the user has had, which are hidden: what is left is {other} "
+        "(keep seen items to see what it can do)",
+    )
+
+
 def _tells(kind: type[Baseline], hidden: bool) -> bool:
     return not (hidden and kind.same_if_hidden)
 

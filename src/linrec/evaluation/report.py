@@ -13,7 +13,7 @@ from linrec.baselines import BASELINES
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import Holdout, Part, Split
 from linrec.data.dataset.store import SequenceStore
-from linrec.evaluation.baselines import Choice, chosen_baselines, rank_baselines
+from linrec.evaluation.baselines import Choice, chosen_baselines, hidden_note, rank_baselines
 from linrec.evaluation.by_gap import GapFigures, figures_by_gap
 from linrec.evaluation.metrics import intervals, list_figures, means
 from linrec.evaluation.negatives import Protocol, check_protocol
@@ -107,11 +107,8 @@ class Evaluation:
         """Remarks that a reader of the figures needs."""
         notes = [] if self.against is None else [self.against.sentence]
         notes += [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
-        if self.hide_seen and self.own is not None and BASELINES[self.own].same_if_hidden:
-            notes.append(
-                f"{self.own} is about items that the user has had, which are hidden: what is left "
-                f"is {BASELINES[self.own].same_if_hidden} (evaluate again with seen items kept)"
-            )
+        if self.hide_seen and self.own is not None:
+            notes += hidden_note(self.own)
         if self.hide_seen and self.n_targets_seen_before:
             share = self.n_targets_seen_before / self.n_users
             notes.append(

@@ -10,15 +10,19 @@ from pydantic import ConfigDict
 
 from linrec.backbones.config import CONFIGS as MODEL_CONFIGS
 from linrec.backbones.config import ModelConfig
+from linrec.baselines.config import CONFIGS as BASELINE_CONFIGS
+from linrec.baselines.config import BaselineConfig
 from linrec.losses.config import CONFIGS as LOSS_CONFIGS
 from linrec.losses.config import LossConfig
-from linrec.settings import check, either, setting, settings_of
+from linrec.settings import check, choose, either, setting, settings_of
 from linrec.settings import parse as parse_part
 from linrec.types import InputError, argument
 
 Precision = Literal["float32", "bfloat16", "auto"]
 LearningRateSchedule = Literal["constant", "linear"]
 Content = Mapping[str, Any]
+AnyConfig = ModelConfig | BaselineConfig
+"""A baseline is chosen in the place of a backbone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +86,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: AnyConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     description: str = ""
@@ -103,9 +107,10 @@ class RunConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """As recipes and config.json have it: the loss is a part of the training."""
+        trained = not isinstance(self.model, BaselineConfig)
         return {
             "model": asdict(self.model),
-            "training": asdict(self.loss) | asdict(self.training),
+            "training": asdict(self.loss) | asdict(self.training) if trained else {},
             "description": self.description,
         }
 
@@ -118,7 +123,7 @@ SETTINGS: dict[str, Literal["model", "training"]] = {
     **dict.fromkeys(_names(*MODEL_CONFIGS.values()), "model"),
     **dict.fromkeys(_names(*LOSS_CONFIGS.values(), TrainingConfig), "training"),
 }
-"""Every setting of a run and the part it belongs to; no name is in both."""
+"""Every setting of a training and the part it belongs to; no name is in both."""
 
 
 def parse(content: Content, source: str = "") -> RunConfig:
@@ -140,21 +145,35 @@ def with_settings(content: Content, settings: Content) -> dict[str, Any]:
 
 
 def _parse(content: Content) -> RunConfig:
-    from linrec.backbones import model_config  # here, to list the settings without torch
-    from linrec.losses import loss_config
+    from linrec.losses import loss_config  # here, to list the settings without torch
 
     of_models, of_losses, of_runs = _known()
     _refuse_unknown(content, ("model", "training", "description"))
     model, training = _section(content, "model"), _section(content, "training")
     _refuse_unknown(model, of_models, " in [model]")
     _refuse_unknown(training, [name for name in of_runs if name not in of_models], " in [training]")
+    chosen = model_config(model)
+    if isinstance(chosen, BaselineConfig) and training:
+        raise InputError(
+            f"the baseline {chosen.backbone} counts and is not trained, so it has no use for "
+            f"{next(iter(training))}; leave {argument(next(iter(training)))} out, or choose "
+            f"{argument('backbone', 'sasrec')}"
+        )
     loss = {name: training.pop(name) for name in of_losses if name in training}
     return RunConfig(
-        model=model_config(**model),
+        model=chosen,
         loss=loss_config(**loss),
         training=parse_part(TrainingConfig, training),
         description=str(content.get("description", "")),
     )
+
+
+def model_config(settings: Content) -> AnyConfig:
+    """The complete settings of the backbone or baseline that `backbone` names."""
+    from linrec.backbones.catalogue import configs as backbones
+
+    family: dict[str, type[AnyConfig]] = {**backbones(), **BASELINE_CONFIGS}
+    return choose("backbone", family, settings)
 
 
 def _known() -> tuple[Collection[str], Collection[str], Collection[str]]:
@@ -162,7 +181,8 @@ def _known() -> tuple[Collection[str], Collection[str], Collection[str]]:
     from linrec.backbones.catalogue import configs as model_configs
     from linrec.losses.catalogue import configs as loss_configs
 
-    models, losses = model_configs().values(), loss_configs().values()
+    models = [*model_configs().values(), *BASELINE_CONFIGS.values()]
+    losses = loss_configs().values()
     return _names(*models), _names(*losses), _names(*models, *losses, TrainingConfig)
 
 

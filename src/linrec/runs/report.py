@@ -8,14 +8,14 @@ from importlib import resources
 from importlib.metadata import version
 from typing import Any
 
-from linrec.backbones import ModelConfig
+from linrec.baselines import BASELINES, BaselineConfig
 from linrec.data.dataset.statistics import statistics
 from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation import Evaluation, metric_label
 from linrec.evaluation.tables import best_of, figure, gap_metrics, interval, protocol_title
 from linrec.losses import LossConfig
 from linrec.runs.checkpoint import Progress
-from linrec.runs.config import RunConfig, TrainingConfig
+from linrec.runs.config import AnyConfig, RunConfig, TrainingConfig
 
 
 def report_page(
@@ -23,36 +23,58 @@ def report_page(
     progress: Progress,
     evaluation: Evaluation,
     store: SequenceStore,
-    curve: bytes,
+    curve: bytes | None,
     recommendations: dict[str, Any] | None = None,
 ) -> str:
-    """Everything inside the one page, so that it can be mailed; curve: a PNG."""
+    """Everything inside the one page, so that it can be mailed.
+
+    curve: a PNG, None for a baseline, which learns nothing.
+    """
     from jinja2 import Environment
 
+    verdict = evaluation.against and evaluation.against.sentence
     source = (resources.files("linrec.runs") / "report.html.j2").read_text(encoding="utf-8")
     return Environment(autoescape=True).from_string(source).render(
-        title=f"{config.model.backbone} with {config.model.attention}",
-        subtitle=f"linrec {version('linrec')}, dataset {store.fingerprint}, "
-        f"best of {progress.epoch} epochs: {progress.best_epoch}",
-        name=config.model.attention,
+        title=_title(config.model),
+        subtitle=f"linrec {version('linrec')}, dataset {store.fingerprint}"
+        + (f", best of {progress.epoch} epochs: {progress.best_epoch}" if progress.epoch else ""),
+        name=_name(config.model),
         protocol=protocol_title(evaluation),
-        baselines=list(evaluation.baselines),
+        baselines={name: BASELINES[name].definition for name in evaluation.baselines},
+        verdict=evaluation.against,
         metrics=_metrics(evaluation),
         gap_labels=[metric_label(metric) for metric in gap_metrics(evaluation)],
         gaps=_gaps(evaluation),
-        notes=evaluation.notes,
-        curve=b64encode(curve).decode(),
+        notes=[note for note in evaluation.notes if note != verdict],
+        curve=curve and b64encode(curve).decode(),
         recommendations=recommendations,
         statistics=statistics(store),
         settings=[
             setting
-            for part in (config.model, config.loss, config.training)
+            for part in _parts(config)
             for setting in _settings(part)
         ],
     )  # fmt: skip
 
 
-def _settings(config: ModelConfig | LossConfig | TrainingConfig) -> list[tuple[str, str]]:
+def _title(model: AnyConfig) -> str:
+    if isinstance(model, BaselineConfig):
+        return f"{model.backbone}, a baseline"
+    return f"{model.backbone} with {model.attention}"
+
+
+def _name(model: AnyConfig) -> str:
+    return model.backbone if isinstance(model, BaselineConfig) else model.attention
+
+
+def _parts(config: RunConfig) -> list[AnyConfig | LossConfig | TrainingConfig]:
+    """A baseline has neither loss nor training."""
+    if isinstance(config.model, BaselineConfig):
+        return [config.model]
+    return [config.model, config.loss, config.training]
+
+
+def _settings(config: AnyConfig | LossConfig | TrainingConfig) -> list[tuple[str, str]]:
     """Each setting in words."""
     return [(item.name, _shown(getattr(config, item.name))) for item in fields(config)]
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from linrec.backbones.config import FeatureConfig, ModelConfig
+from linrec.backbones.config import FeatureConfig
+from linrec.baselines import Baseline, BaselineConfig
 from linrec.data.dataset.item_features import ITEM, Field, ItemFeatures, choose_fields
 from linrec.data.dataset.store import SequenceStore
 from linrec.runs.catalogue import Catalogue
-from linrec.runs.config import RunConfig
+from linrec.runs.config import AnyConfig, RunConfig
 from linrec.runs.description import RunDescription
 from linrec.runs.run import Run
 from linrec.types import InputError, argument
@@ -60,22 +61,27 @@ class Plan:
             features=self.features.fields,
         )  # fmt: skip
 
-    def open(self, folder: Path, *, resume: bool, overwrite: bool) -> Run:
-        """Make the run folder, or open it to continue the same training."""
+    def open(
+        self, folder: Path, *, resume: bool, overwrite: bool, model: Baseline | None = None
+    ) -> Run:
+        """Make the run folder, or open it to continue the same training.
+
+        model: one that is complete already.
+        """
         if resume:
             return Run.resume(folder, self.description, self.features)
         data = self.store.path
         if data is not None and data.resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{folder} holds the dataset {data}; choose another path")
         catalogue = Catalogue.of(self.store)
-        return Run.create(folder, self.description, catalogue, overwrite=overwrite)
+        return Run.create(folder, self.description, catalogue, overwrite=overwrite, model=model)
 
 
 def _with_possible_times(
-    model: ModelConfig, store: SequenceStore, warn: Callable[[str], None], requested: bool
-) -> ModelConfig:
+    model: AnyConfig, store: SequenceStore, warn: Callable[[str], None], requested: bool
+) -> AnyConfig:
     """Without time_gaps where the times are only an order."""
-    if not model.time_gaps or store.times_kind.kind == "real":
+    if isinstance(model, BaselineConfig) or not model.time_gaps or store.times_kind.kind == "real":
         return model
     trouble = f"the times of {named(store)} are only an order ({store.times_kind.reason})"
     if requested:

@@ -1,0 +1,80 @@
+"""From a plan to a model: a backbone is trained, a baseline counts."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from linrec.backbones import ModelConfig, build
+from linrec.data.dataset.splits import Split
+from linrec.runs.run import Run
+from linrec.runs.weights import AnyModel
+from linrec.training.callbacks import CallbackList, TensorBoardLogger
+from linrec.training.counting import count
+from linrec.training.loop import Trained, Trainer
+from linrec.training.plan import Plan
+from linrec.training.precision import with_precision
+from linrec.types import InputError, argument
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run is written; nowhere without a folder."""
+
+    folder: Path | None
+    resume: bool = False
+    overwrite: bool = False
+
+    def check(self) -> None:
+        if self.folder is None and self.resume:
+            raise InputError(
+                f"nothing to resume without a run folder; give it as {argument('out')}"
+            )
+        if self.resume and self.overwrite:
+            raise InputError("a run can be resumed or overwritten, not both; choose one")
+        if self.folder is not None and not self.resume:
+            Run.check_free(self.folder, overwrite=self.overwrite)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    plan: Plan  # with every setting decided
+    model: AnyModel
+    trained: Trained
+    run: Run | None
+
+
+def fit(plan: Plan, split: Split, place: Place, callbacks: CallbackList) -> Fitted:
+    if not isinstance(plan.config.model, ModelConfig):
+        return _count(plan, split, place)
+    torch.manual_seed(plan.config.training.seed)
+    model = build(plan.config.model, plan.features)
+    resumed = place.folder if place.resume else None
+    plan = replace(plan, config=with_precision(plan.config, model, split, resumed))
+    trainer = Trainer(model, plan.store, split, plan.config, callbacks)
+    # only now: nothing is written or replaced before everything that was requested is possible
+    run = None
+    if place.folder is not None:
+        run = plan.open(place.folder, resume=place.resume, overwrite=place.overwrite)
+        if TensorBoardLogger.is_installed():
+            callbacks.callbacks.append(TensorBoardLogger(run.tensorboard))
+    with nullcontext() if run is None else run.kept_with_a_model():
+        trained = trainer.fit(run, resume=place.resume)
+    return Fitted(plan, model, trained, run)
+
+
+def _count(plan: Plan, split: Split, place: Place) -> Fitted:
+    name = plan.config.model.backbone
+    if place.resume:
+        raise InputError(
+            f"the baseline {name} is counted in one pass, so there is nothing to resume; leave "
+            f"{argument('resume', True)} out"
+        )
+    plan, baseline, trained = count(plan, split)
+    run = None
+    if place.folder is not None:
+        run = plan.open(place.folder, resume=False, overwrite=place.overwrite, model=baseline)
+    return Fitted(plan, baseline, trained, run)
