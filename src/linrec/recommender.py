@@ -240,7 +240,7 @@ class Recommender:
         with torch.inference_mode():
             scores = scorer(chosen)
             empty = torch.from_numpy(chosen.lengths == 0)
-            scores[empty] = self.catalogue.cold_start_scores()
+            scores[empty] = self.catalogue.cold_start_scores().to(scores.dtype)
             items, best = top_k(hide(scores, chosen) if hidden else scores, k)
         return self._table(histories, rows, items.numpy(), best.float().numpy())
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -90,6 +91,15 @@ def test_an_old_habit_gives_way_to_a_new_one() -> None:
     fast = BASELINES["personal-decay"].fit(train, 4, PersonalDecayConfig(decay=0.5))
     assert top_k(slow(Sequences.of([row])), 4)[0].tolist() == [[1, 2, 3, 4]]
     assert top_k(fast(Sequences.of([row])), 4)[0].tolist() == [[2, 1, 3, 4]]
+
+
+@given(ROWS, ROWS)
+def test_without_decay_it_is_personal(train, rows) -> None:
+    plain = BASELINES["personal"].fit(Sequences.of(train), 6)
+    decayed = BASELINES["personal-decay"].fit(
+        Sequences.of(train), 6, PersonalDecayConfig(decay=1.0)
+    )
+    assert torch.equal(plain(Sequences.of(rows)), decayed(Sequences.of(rows)))
 
 
 def test_even_a_very_old_event_weighs_more_than_none() -> None:

@@ -61,7 +61,7 @@ class PersonalConfig(BaselineConfig):
     backbone: str = override(BaselineConfig, "backbone", "personal")
 
 
-DECAYS = (0.9, 0.5, 0.7, 0.8, 0.95, 0.98, 0.99, 0.997)
+DECAYS = (1.0, 0.99, 0.97, 0.93, 0.85, 0.7, 0.5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class PersonalDecayConfig(BaselineConfig):
         None,
         "Weight of an event relative to the one after it; chosen on validation if left out.",
         above=0,
-        below=1,
+        max=1,
     )
 
 

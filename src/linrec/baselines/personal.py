@@ -33,18 +33,22 @@ class Personal(Baseline):
         return item_weights(histories, self.n_items) + self.tie_break
 
 
-class PersonalDecay(Baseline):
-    """What the user has not had scores below zero, because an old event may weigh very little."""
+class PersonalDecay(Personal):
+    """What the user has not had scores below zero, because an old event may weigh very little.
+
+    Only without decay, which is `personal`, do two items of a history weigh the same.
+    """
 
     Config = PersonalDecayConfig
     definition = (
         "The items that the user has had most often, where each event counts less than the one "
         "after it by a factor chosen on validation; popularity breaks ties."
     )
-    same_if_hidden = "popularity"
     config: PersonalDecayConfig
 
     def scores(self, histories: Sequences) -> FloatArray:
         assert self.config.decay is not None, "fit completes the settings"
+        if self.config.decay == 1.0:
+            return super().scores(histories)
         weights = item_weights(histories, self.n_items, self.config.decay)
         return np.where(weights > 0, weights, self.tie_break - 1.0)

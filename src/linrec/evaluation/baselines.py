@@ -18,7 +18,7 @@ from linrec.evaluation.negatives import Protocol
 from linrec.evaluation.ranks import Ranking, RankOptions, rank_targets
 from linrec.types import InputError, argument
 
-USERS_TO_CHOOSE = 1_000
+USERS_TO_CHOOSE = 4_000
 """Validation users, evenly spread, on whom open settings are chosen."""
 
 Choice = bool | str | Collection[str]
