@@ -70,13 +70,14 @@ class Baseline(nn.Module, ABC):
     @classmethod
     def check_counts(cls, counts: Mapping[str, Tensor], n_items: int) -> None:
         """Raise ValueError about counts, read from a file, that `count` cannot have made."""
-        names = {"popularity", *cls.count_shapes(n_items)}
-        if counts.keys() != names:
-            raise ValueError(f"it has {sorted(counts)} where {sorted(names)} are expected")
-        for name, shape in {"popularity": (n_items + 1,), **cls.count_shapes(n_items)}.items():
+        shapes = {"popularity": (n_items + 1,), **cls.count_shapes(n_items)}
+        if counts.keys() != shapes.keys():
+            raise ValueError(f"it has {sorted(counts)} where {sorted(shapes)} are expected")
+        for name, shape in shapes.items():
             if shape is not None and counts[name].shape != shape:
                 raise ValueError(f"{name} is {list(counts[name].shape)}, not {list(shape)}")
-        if counts["popularity"].min() < 0 or counts["popularity"][PAD] != 0:
+        popularity = counts["popularity"]
+        if popularity.dtype != torch.int64 or popularity.min() < 0 or popularity[PAD] != 0:
             raise ValueError("popularity holds values that are not counts")
 
     @classmethod

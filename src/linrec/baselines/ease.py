@@ -47,7 +47,7 @@ class EASE(Baseline):
     @classmethod
     def check_counts(cls, counts: Mapping[str, Tensor], n_items: int) -> None:
         super().check_counts(counts, n_items)
-        if not counts["weights"].is_floating_point():
+        if counts["weights"].dtype != torch.float32:
             raise ValueError("the weights are not floating-point numbers")
 
     def scores(self, histories: Sequences) -> FloatArray:

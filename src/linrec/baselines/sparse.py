@@ -40,6 +40,8 @@ def check(name: str, tensors: Mapping[str, Tensor], n_items: int) -> None:
     starts, columns, values = (tensors[f"{name}_{part}"] for part in PARTS)
     if starts.dtype != torch.int64 or columns.dtype != torch.int32:
         raise ValueError(f"the rows or columns of {name} are not whole numbers")
+    if values.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"the values of {name} are not floating-point numbers")
     if columns.dim() != 1 or columns.shape != values.shape:
         raise ValueError(f"{name} has not as many values as columns")
     if starts[0] != 0 or starts[-1] != len(columns) or (starts.diff() < 0).any():

@@ -33,6 +33,8 @@ def build_around(
     """The model of these settings with these weights, or the baseline with these counts."""
     try:
         if isinstance(config, BaselineConfig):
+            if config.open:
+                raise ValueError(f"{config.open[0]} is not decided")
             kind = BASELINES[config.backbone]
             kind.check_counts(weights, features.n_items)
             return kind(config, weights)
