@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from linrec.baselines.baseline import Baseline, FloatArray
-from linrec.baselines.config import PersonalConfig, PersonalDecayConfig
+from linrec.baselines.config import BaselineConfig, PersonalConfig, PersonalDecayConfig
 from linrec.data.dataset.sequences import Sequences, events_of
 
 LEAST = float(np.finfo(np.float64).tiny)
@@ -25,7 +27,7 @@ def item_weights(histories: Sequences, n_items: int, decay: float = 1.0) -> Floa
 
 
 class Personal(Baseline):
-    Config = PersonalConfig
+    Config: ClassVar[type[BaselineConfig]] = PersonalConfig
     definition = "The items that the user has had most often; popularity breaks ties."
     same_if_hidden = "popularity"
 
