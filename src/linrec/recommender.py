@@ -16,7 +16,7 @@ from linrec.baselines import BaselineConfig
 from linrec.data.dataset.histories import Histories, of_items, of_users
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
-from linrec.data.dataset.store import SequenceStore, same_dataset
+from linrec.data.dataset.store import SequenceStore, named, same_dataset
 from linrec.data.preparing.moments import Moment, requested_at, split_pairs
 from linrec.data.preparing.prepare import prepare
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
@@ -36,8 +36,8 @@ from linrec.scoring import top_k
 from linrec.training.callbacks import Callback, CallbackList
 from linrec.training.fitting import Place, fit
 from linrec.training.loop import Trained
-from linrec.training.plan import Plan, named
-from linrec.types import COLD_START, PAD, InputError, Recommendations, argument
+from linrec.training.plan import Plan
+from linrec.types import COLD_START, PAD, InputError, Recommendations, Seen, argument
 
 Part = TypeVar("Part")
 NOT_TRAINED = "this recommender is not trained yet; call fit, or linrec.load a run"
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 class Recommender:
     """A sequential recommender of any backbone with any attention.
 
-    `Recommender()` is SASRec with linrec-decay on whole histories; any setting of a recipe can be
-    given by name, e.g. `Recommender(attention="softmax", max_length=200, epochs=20)`.
+    `Recommender()` is SASRec with linrec-decay on whole histories and their times; any setting of a
+    recipe can be given by name, e.g. `Recommender(attention="softmax", max_length=200, epochs=20)`.
 
     Examples:
         >>> model = linrec.Recommender(recipe="small", attention="softmax", max_length=50, epochs=1)
@@ -103,7 +103,7 @@ class Recommender:
         _check_trainable(split)
         listeners = CallbackList(callbacks)
         warn = listeners.on_message if callbacks else warnings.warn
-        plan = Plan.of(self._requested, store, warn, self._named)
+        plan = Plan.of(self._requested, store, warn, self._named, place.resumed)
         fitted = fit(plan, split, place, listeners)
         # together: a training that fails leaves the earlier one as it was
         plan, self.trained, self.test_evaluation = fitted.plan, fitted.trained, None
@@ -155,6 +155,7 @@ class Recommender:
             reads_time=config.model.time_gaps,
             seen_aware=config.loss.seen_aware,
             own=config.model.backbone if isinstance(config.model, BaselineConfig) else None,
+            seen=config.seen_in(options.pop("seen", None)),
             **options,
         )
         split = leave_one_out(store.sequences())
@@ -167,7 +168,7 @@ class Recommender:
         *,
         data: Data | None = None,
         at: Moment | None = None,
-        hide_seen: bool = True,
+        seen: Seen | None = None,
         progress: ProgressCallback | None = None,
     ) -> Recommendations:
         """The k items that each user will most likely want next.
@@ -182,7 +183,8 @@ class Recommender:
             data: The dataset, if it has moved or grown.
             at: The time of the request, for models that read times: a number, a date or
                 "unknown"; by default the time of the newest event in the log.
-            hide_seen: Leave out what the user has had.
+            seen: "hide" leaves out what the user has had, "keep" ranks it like all other items;
+                by default what the run was trained for.
             progress: Called with the number of users done, and of all.
 
         Examples:
@@ -200,17 +202,17 @@ class Recommender:
         tables = [self._table(histories, nobody, nothing.astype(np.int64), nothing)]
         options = RankOptions(reads=self.config.model.max_length)
         scorer = model_scorer(self.model)
-        done = 0
+        done, hidden = 0, self.config.seen_in(seen) == "hide"
         for rows in batches(histories.sequences.lengths, len(self.catalogue), options):
-            tables.append(self._top(scorer, histories, rows, k, hide_seen))
+            tables.append(self._top(scorer, histories, rows, k, hidden))
             done += len(rows)
             if progress is not None:
                 progress(done, len(histories))
         table = pl.concat(tables).sort("row", "rank").drop("row")
-        notes = _notes(histories)
-        if self.config.loss.seen_aware and not hide_seen:
+        notes = histories.notes
+        if self.config.loss.seen_aware and not hidden:
             notes += (f"seen items are recommended too, and {LEARNED_NOTHING}",)
-        if isinstance(self.config.model, BaselineConfig) and hide_seen:
+        if isinstance(self.config.model, BaselineConfig) and hidden:
             notes += hidden_note(self.config.model.backbone)
         if at is not None and not self.config.model.time_gaps:
             notes += ("the model reads no times, so the time of the request changes nothing",)
@@ -372,15 +374,3 @@ def _is_frame(value: object) -> TypeGuard[pl.DataFrame]:
 
 def _is_list(value: object) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | dict)
-
-
-def _notes(histories: Histories) -> tuple[str, ...]:
-    notes = []
-    if histories.skipped:
-        notes.append(f"skipped {histories.skipped:,} events with items the model does not know")
-    if histories.unknown_users:
-        notes.append(f"{histories.unknown_users:,} of the requested users are not in the dataset")
-    empty = int((histories.sequences.lengths == 0).sum())
-    if empty:
-        notes.append(f"{empty:,} without any known item got the most popular items instead")
-    return tuple(notes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ NAMES = sorted(BASELINES)
 def runs(store: SequenceStore, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("baselines")
     for name in NAMES:
-        Recommender(backbone=name).fit(store, base / name)
+        Recommender(backbone=name, seen="hide").fit(store, base / name)
     return {name: base / name for name in NAMES}
 
 
@@ -34,14 +35,14 @@ def runs(store: SequenceStore, tmp_path_factory: pytest.TempPathFactory) -> dict
 def test_a_saved_baseline_recommends_as_the_one_that_was_counted(
     name: str, store: SequenceStore, runs: dict[str, Path]
 ) -> None:
-    counted = Recommender(backbone=name).fit(store)
+    counted = Recommender(backbone=name, seen="hide").fit(store)
     loaded = load(runs[name])
     assert loaded.config.model == counted.config.model
     assert not loaded.config.model.open, "what validation chose is in config.json"
     who = [["i01", "i02", "i01"], ["i05"], []]
-    for hide_seen in (True, False):
-        ours = counted.recommend(who, 6, hide_seen=hide_seen).to_polars()
-        assert ours.equals(loaded.recommend(who, 6, hide_seen=hide_seen).to_polars())
+    for seen in ("hide", "keep"):
+        ours = counted.recommend(who, 6, seen=seen).to_polars()
+        assert ours.equals(loaded.recommend(who, 6, seen=seen).to_polars())
     assert ours["source"].to_list()[-1] == "cold-start"
     saved = runs[name].with_name(f"{name}-again")
     loaded.save(saved, overwrite=True)
@@ -53,15 +54,15 @@ def test_a_saved_baseline_recommends_as_the_one_that_was_counted(
 @pytest.mark.parametrize("name", NAMES)
 def test_its_figures_are_those_of_its_column(name: str, runs: dict[str, Path]) -> None:
     other = "popularity" if name != "popularity" else "last-item"
-    shown = load(runs[other]).evaluate(hide_seen=False, baselines=name)
-    own = load(runs[name]).evaluate(hide_seen=False, baselines="none")
+    shown = load(runs[other]).evaluate(seen="keep", baselines=name)
+    own = load(runs[name]).evaluate(seen="keep", baselines="none")
     assert own.own == name
     assert {metric: own[metric] for metric in own.metrics} == shown.baselines[name]
 
 
 def test_the_run_holds_no_training(runs: dict[str, Path]) -> None:
     config = json.loads((runs["personal-decay"] / "config.json").read_text())
-    assert config["training"] == {}
+    assert config["training"] == {"seen": "hide"}, "a baseline has this setting too"
     assert config["model"].keys() == {"backbone", "decay"}
     assert not (runs["personal-decay"] / "checkpoint.safetensors").exists()
     page = (runs["personal-decay"] / "report.html").read_text()
@@ -83,13 +84,13 @@ def test_the_report_says_in_colour_whether_the_best_baseline_is_beaten(run: Path
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_served_as_it_recommends(name: str, runs: dict[str, Path]) -> None:
     history = ["i01", "i02", "i03", "i02"]
-    expected = load(runs[name]).recommend([history], 5, hide_seen=False).to_polars()
+    expected = load(runs[name]).recommend([history], 5, seen="keep").to_polars()
     engine = Engine(runs[name], open_store("memory"))
     try:
         engine.append("ann", [NewEvent(item) for item in history])
         for response in (
-            engine.recommend("ann", 5, keep_seen=True),
-            engine.recommend(k=5, history=history, keep_seen=True),
+            engine.recommend("ann", 5, seen="keep"),
+            engine.recommend(k=5, history=history, seen="keep"),
         ):
             assert response.source == "model"
             assert [item.item for item in response.items] == expected["item"].to_list()
@@ -122,17 +123,30 @@ def test_a_server_can_change_between_a_baseline_and_a_trained_model(
         assert engine.model.streams
         assert engine.recommend("ann", 3).source == "model"
         assert engine.reload(runs["personal-decay"])
-        assert {item.item for item in engine.recommend("ann", 2, keep_seen=True).items} == {
+        assert {item.item for item in engine.recommend("ann", 2, seen="keep").items} == {
             "i01", "i02",
         }  # fmt: skip
     finally:
         engine.close()
 
 
+def test_it_decides_about_seen_items_as_a_training_does(store: SequenceStore) -> None:
+    with (
+        pytest.warns(UserWarning, match="seen items are kept")
+        if store.repeats.common
+        else (nullcontext())
+    ):
+        fitted = Recommender(backbone="personal").fit(store)
+    assert fitted.config.training.seen == ("keep" if store.repeats.common else "hide")
+    kept = Recommender(backbone="personal", seen="keep").fit(store)
+    assert kept.recommend([["i01", "i02", "i02"]], 1).table["item"].item() == "i02"
+    assert kept.recommend([["i01", "i02", "i02"]], 1, seen="hide").notes
+
+
 def test_settings_may_be_given(store: SequenceStore) -> None:
     fitted = Recommender(backbone="personal-decay", decay=0.7).fit(store)
     assert fitted.config.model.decay == 0.7
-    assert fitted.recommend([["i01", "i02", "i02"]], 1, hide_seen=False).table["score"].item() == (
+    assert fitted.recommend([["i01", "i02", "i02"]], 1, seen="keep").table["score"].item() == (
         pytest.approx(1.7)
     )
 

@@ -12,7 +12,8 @@ from tests.cli.conftest import Command, Refused
 
 @pytest.fixture
 def habits(linrec: Command, dataset: Path, tmp_path: Path) -> Path:
-    result = linrec("train", dataset, "--out", tmp_path / "habits", "--backbone", "personal-decay")
+    words = ("--backbone", "personal-decay", "--seen", "hide")
+    result = linrec("train", dataset, "--out", tmp_path / "habits", *words)
     assert result.code == 0, result.err
     assert "Counted personal-decay, decay " in result.out
     assert "what is left is popularity" in result.out.replace("\n", " ")
@@ -22,18 +23,18 @@ def habits(linrec: Command, dataset: Path, tmp_path: Path) -> Path:
 def test_a_baseline_is_one_command_away(
     linrec: Command, habits: Path, run: Path, tmp_path: Path
 ) -> None:
-    result = linrec("evaluate", habits, "--keep-seen", "--baselines", "last-item,ease", "--json")
+    result = linrec("evaluate", habits, "--seen", "keep", "--baselines", "last-item,ease", "--json")
     assert result.code == 0, result.err
     found = json.loads(result.out)
     assert list(found["baselines"]) == ["last-item", "ease"]
     assert found["baseline_settings"]["ease"].keys() == {"l2"}
     assert found["own"] == "personal-decay"
     assert found["against"]["baseline"] in found["baselines"]
-    shown = linrec("recommend", habits, "--history", "i01,i02,i02", "--keep-seen", "-k", "2")
+    shown = linrec("recommend", habits, "--history", "i01,i02,i02", "--seen", "keep", "-k", "2")
     assert shown.out.index("i02") < shown.out.index("i01")
     out = linrec("recommend", habits, "--history", "i01,i02", "--out", tmp_path / "recs.csv")
     assert "keep seen items" in out.err
-    compared = linrec("compare", habits, run, "--json")
+    compared = linrec("compare", habits, run, "--seen", "hide", "--json")
     assert compared.code == 0, compared.err
     assert "ndcg@10" in json.loads(compared.out)
 

@@ -84,7 +84,7 @@ def test_the_evaluation_says_what_was_chosen_and_what_was_left_out(make_store, m
     store = habits(make_store, old=8, new=5)
     split = leave_one_out(store.sequences())
     scorer = BASELINES["popularity"].fit(split.train, store.n_items)
-    options = EvaluationOptions(hide_seen=False, baselines="all", own="popularity")
+    options = EvaluationOptions(seen="keep", baselines="all", own="popularity")
     evaluation, _ = evaluate(scorer, store, split, options)
     assert list(evaluation.baselines) == [*QUICK[1:], "item-knn"]
     assert evaluation.baseline_settings.keys() == {
@@ -100,7 +100,7 @@ def test_a_run_of_personal_says_that_hidden_items_leave_only_popularity(make_sto
     scorer = BASELINES["personal"].fit(split.train, store.n_items)
     notes = evaluate(scorer, store, split, EvaluationOptions(own="personal"))[0].notes
     assert any("what is left is popularity" in note for note in notes)
-    options = EvaluationOptions(own="personal", hide_seen=False)
+    options = EvaluationOptions(own="personal", seen="keep")
     assert not any(
         "what is left" in note for note in evaluate(scorer, store, split, options)[0].notes
     )

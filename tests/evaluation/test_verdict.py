@@ -79,7 +79,7 @@ def repeats(make_store):
 def evaluated(repeats, name: str, **options) -> Evaluation:
     store, split = repeats
     scorer = BASELINES[name].fit(split.train, store.n_items)
-    return evaluate(scorer, store, split, EvaluationOptions(hide_seen=False, **options))[0]
+    return evaluate(scorer, store, split, EvaluationOptions(seen="keep", **options))[0]
 
 
 def rendered(evaluation: Evaluation, width: int = 80) -> str:

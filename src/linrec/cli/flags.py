@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,20 +19,29 @@ TYPES: dict[str, type[Any]] = {"bool": bool, "int": int, "float": float, "str": 
 
 
 def with_flags(
+    recipe: Mapping[str, Any] | None = None,
+    /,
     **panels: Family | type[Any],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command, whose last parameter is **settings, one flag per setting.
 
-    panels: dataclasses or families of them, by the heading of their flags. The command gets only
-    the settings that were given: the defaults stay where they are defined.
+    recipe: settings that the command has if none is given, where they are not the defaults of the
+    dataclasses; the help shows them. panels: dataclasses or families of them, by the heading of
+    their flags. The command gets only the settings that were given: the defaults stay where they
+    are defined.
     """
     families = {panel: {"": one} if isinstance(one, type) else one for panel, one in panels.items()}
     flags: dict[str, inspect.Parameter] = {}
     for panel, family in families.items():
         for name in _names(family):
             if name not in flags:  # the first panel shows it, with the choices of the others
-                others = [one for one in families.values() if one != family and name in _names(one)]
-                flags[name] = _flag(name, panel, family, [key for one in others for key in one])
+                others = [
+                    key
+                    for one in families.values()
+                    if one != family and name in _names(one)
+                    for key in one
+                ]
+                flags[name] = _flag(name, panel, family, _Also(recipe or {}, others))
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         *own, _ = inspect.signature(command, eval_str=True).parameters.values()
@@ -59,8 +68,14 @@ def _names(family: Family) -> list[str]:
     return list(dict.fromkeys(name for config in family.values() for name in settings_of(config)))
 
 
-def _flag(name: str, panel: str, family: Family, others: Sequence[str] = ()) -> inspect.Parameter:
-    """others: what the setting may also be, besides the names of the family."""
+class _Also(NamedTuple):
+    """What the help shows besides what the family says."""
+
+    recipe: Mapping[str, Any]  # its settings are the defaults
+    choices: Sequence[str]  # besides the names of the family
+
+
+def _flag(name: str, panel: str, family: Family, also: _Also) -> inspect.Parameter:
     items = {
         owner: settings_of(config)[name]
         for owner, config in family.items()
@@ -69,7 +84,7 @@ def _flag(name: str, panel: str, family: Family, others: Sequence[str] = ()) -> 
     item = next(iter(items.values()))
     plain = next((TYPES[kind] for kind in kinds(item) if kind in TYPES), str)
     option = typer.Option(
-        help=_help(items, family, others), rich_help_panel=item.metadata["setting"].group or panel
+        help=_help(items, family, also), rich_help_panel=item.metadata["setting"].group or panel
     )
     return inspect.Parameter(
         name,
@@ -79,14 +94,14 @@ def _flag(name: str, panel: str, family: Family, others: Sequence[str] = ()) -> 
     )
 
 
-def _help(items: Mapping[str, Field[Any]], family: Family, others: Sequence[str]) -> str:
+def _help(items: Mapping[str, Field[Any]], family: Family, also: _Also) -> str:
     """What it is, what it can be, who has it and its default."""
     first = next(iter(items.values()))
-    defaults = {owner: item.default for owner, item in items.items()}
+    defaults = {owner: also.recipe.get(item.name, item.default) for owner, item in items.items()}
     names_the_family = len(family) > 1 and list(defaults.values()) == list(family)
     text, choices = first.metadata["setting"].help, first.metadata["setting"].choices
     if names_the_family:
-        choices, defaults = (*family, *others), dict.fromkeys(family, first.default)
+        choices, defaults = (*family, *also.choices), dict.fromkeys(family, first.default)
     if choices:
         text += f" One of {', '.join(choices)}."
     if len(items) < len(family):

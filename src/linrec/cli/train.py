@@ -13,12 +13,19 @@ from linrec.baselines.config import CONFIGS as BASELINES
 from linrec.cli.flags import with_flags
 from linrec.losses.config import CONFIGS as LOSSES
 from linrec.runs.config import TrainingConfig
+from linrec.runs.recipes import settings_in
 
 if TYPE_CHECKING:
     from linrec.recommender import Recommender
 
 
-@with_flags(Model=BACKBONES, Loss=LOSSES, Training=TrainingConfig, Baselines=BASELINES)
+@with_flags(
+    settings_in("default"),
+    Model=BACKBONES,
+    Loss=LOSSES,
+    Training=TrainingConfig,
+    Baselines=BASELINES,
+)
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset of `linrec prepare`.")],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
@@ -76,4 +83,4 @@ def _summary(recommender: Recommender) -> str:
     settings = asdict(recommender.config.model)
     name = settings.pop("backbone")
     chosen = "".join(f", {key} {value}" for key, value in settings.items())
-    return f"Counted {name}{chosen}: validation NDCG@10 {progress.best:.4f} with seen items kept"
+    return f"Counted {name}{chosen}: validation NDCG@10 {progress.best:.4f}"

@@ -16,7 +16,7 @@ from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.metrics import ndcg
 from linrec.evaluation.negatives import Protocol
 from linrec.evaluation.ranks import Ranking, RankOptions, rank_targets
-from linrec.types import InputError, argument
+from linrec.types import InputError, Seen, argument
 
 USERS_TO_CHOOSE = 4_000
 """Validation users, evenly spread, on whom open settings are chosen."""
@@ -79,11 +79,16 @@ def fit_baseline(config: BaselineConfig, store: SequenceStore, split: Split) -> 
 
 
 def validation_ndcg(
-    baseline: Baseline, store: SequenceStore, split: Split, users: int | None = None
+    baseline: Baseline,
+    store: SequenceStore,
+    split: Split,
+    users: int | None = None,
+    seen: Seen = "keep",
 ) -> float:
-    """NDCG@10 on the validation events, full ranking, seen items kept."""
+    """NDCG@10 on the validation events, full ranking."""
     holdout = split.valid if users is None else some_of(split.valid, users)
-    ranks = rank_targets(baseline, store, holdout, "full", _limits(RankOptions(hide_seen=False)))
+    options = RankOptions(hide_seen=seen == "hide")
+    ranks = rank_targets(baseline, store, holdout, "full", _limits(options))
     return float(ndcg(ranks.ranks, 10).mean())
 
 

@@ -20,7 +20,7 @@ from linrec.evaluation.negatives import Protocol, check_protocol
 from linrec.evaluation.ranks import ProgressCallback, Ranking, RankOptions, Scorer, rank_targets
 from linrec.evaluation.resampling import Interval
 from linrec.evaluation.verdict import AgainstBaseline, against_best
-from linrec.types import InputError
+from linrec.types import InputError, Seen, parse_seen
 from linrec.validation import explain
 
 LEARNED_NOTHING = (
@@ -37,7 +37,7 @@ class EvaluationOptions:
     protocol: Protocol = "full"
     split: Part = "test"
     ks: tuple[int, ...] = (5, 10, 20)
-    hide_seen: bool = True  # full ranking only; sampled protocols never hide
+    seen: Seen = "hide"  # full ranking only; sampled protocols never hide
     seed: int = 0  # draws the negatives and the bootstrap
     baselines: Choice = True  # which: see `Choice`
     own: str | None = None  # the baseline that is evaluated, which is not compared with itself
@@ -49,6 +49,7 @@ class EvaluationOptions:
 
     def __post_init__(self) -> None:
         check_protocol(self.protocol)
+        parse_seen(self.seen)
         if self.split not in ("valid", "test"):
             raise InputError(f"unknown split {self.split!r}; choose valid or test")
         if self.request_time not in get_args(RequestTime):
@@ -66,7 +67,7 @@ class EvaluationOptions:
     @property
     def hides(self) -> bool:
         """Whether seen items are hidden, which the sampled protocols never do."""
-        return self.hide_seen and self.protocol == "full"
+        return self.seen == "hide" and self.protocol == "full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +110,17 @@ class Evaluation:
         notes += [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
         if self.hide_seen and self.own is not None:
             notes += hidden_note(self.own)
-        if self.hide_seen and self.n_targets_seen_before:
+        if self.protocol == "full" and self.n_targets_seen_before:
             share = self.n_targets_seen_before / self.n_users
+            effect = "seen items are kept, so that these can be hits"
+            if self.hide_seen:
+                effect = (
+                    "with seen items hidden these count as misses (evaluate again with seen items "
+                    "kept to rank them too)"
+                )
             notes.append(
                 f"{self.n_targets_seen_before:,} of {self.n_users:,} users ({share:.1%}) came back "
-                "to an item of their own history; with seen items hidden these count as misses "
-                "(evaluate again with seen items kept to rank them too)"
+                f"to an item of their own history; {effect}"
             )
         if self.seen_aware and not self.hide_seen:
             notes.append(f"seen items are ranked too, and {LEARNED_NOTHING}")
@@ -233,7 +239,7 @@ def _rank_options(options: EvaluationOptions) -> RankOptions:
     return RankOptions(
         part=options.split,
         seed=options.seed,
-        hide_seen=options.hide_seen,
+        hide_seen=options.seen == "hide",
         ks=options.ks,
         reads=options.reads,
         progress=options.progress,

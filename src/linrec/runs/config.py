@@ -16,13 +16,16 @@ from linrec.losses.config import CONFIGS as LOSS_CONFIGS
 from linrec.losses.config import LossConfig
 from linrec.settings import check, choose, either, setting, settings_of
 from linrec.settings import parse as parse_part
-from linrec.types import InputError, argument
+from linrec.types import InputError, Seen, argument, parse_seen
 
 Precision = Literal["float32", "bfloat16", "auto"]
 LearningRateSchedule = Literal["constant", "linear"]
+SeenSetting = Literal[Seen, "auto"]
 Content = Mapping[str, Any]
 AnyConfig = ModelConfig | BaselineConfig
 """A baseline is chosen in the place of a backbone."""
+OF_BASELINES = ("seen",)
+"""Settings of a training that a baseline, which has none, has too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,11 @@ class TrainingConfig:
         "Learning rate after the warm-up: constant, or falling to zero over the planned epochs.",
         choices=get_args(LearningRateSchedule),
     )
-    warmup: int = setting(0, "Steps over which the learning rate rises to its full value.", min=0)
+    warmup: int = setting(
+        0,
+        "Steps over which the learning rate rises to its full value; at most a quarter of all.",
+        min=0,
+    )
     weight_decay: float = setting(0.0, "L2 penalty of Adam.", min=0)
     clip_norm: float = setting(0.0, "Largest norm of the gradient; 0 leaves it as it is.", min=0)
     ema: float = setting(
@@ -56,6 +63,12 @@ class TrainingConfig:
         "Share of the targets whose time a model with time_gaps is not given in training.",
         min=0,
         max=1,
+    )
+    seen: SeenSetting = setting(
+        "auto",
+        "Items that the user has had, in validation and in all lists and figures of the run; auto "
+        "keeps them where users often come back to one.",
+        choices=("hide", "keep", "auto"),
     )
     seed: int = setting(0, "Random seed; the same seed gives the same model.", min=0, below=2**63)
     sparse_items: bool = setting(
@@ -105,12 +118,20 @@ class RunConfig:
         """Events of one training window, never more than the encoder reads of a history."""
         return min(self.training.window, self.model.max_length or self.training.window)
 
+    def seen_in(self, requested: Seen | None = None) -> Seen:
+        """What a list does with seen items: as requested, else as the run says."""
+        if requested is not None:
+            return parse_seen(requested)
+        return "keep" if self.training.seen == "keep" else "hide"
+
     def as_dict(self) -> dict[str, Any]:
         """As recipes and config.json have it: the loss is a part of the training."""
-        trained = not isinstance(self.model, BaselineConfig)
+        training = asdict(self.loss) | asdict(self.training)
+        if isinstance(self.model, BaselineConfig):
+            training = {name: training[name] for name in OF_BASELINES}
         return {
             "model": asdict(self.model),
-            "training": asdict(self.loss) | asdict(self.training) if trained else {},
+            "training": training,
             "description": self.description,
         }
 
@@ -153,12 +174,8 @@ def _parse(content: Content) -> RunConfig:
     _refuse_unknown(model, of_models, " in [model]")
     _refuse_unknown(training, [name for name in of_runs if name not in of_models], " in [training]")
     chosen = model_config(model)
-    if isinstance(chosen, BaselineConfig) and training:
-        raise InputError(
-            f"the baseline {chosen.backbone} counts and is not trained, so it has no use for "
-            f"{next(iter(training))}; leave {argument(next(iter(training)))} out, or choose "
-            f"{argument('backbone', 'sasrec')}"
-        )
+    if isinstance(chosen, BaselineConfig):
+        _refuse_training(chosen, training)
     loss = {name: training.pop(name) for name in of_losses if name in training}
     return RunConfig(
         model=chosen,
@@ -174,6 +191,15 @@ def model_config(settings: Content) -> AnyConfig:
 
     family: dict[str, type[AnyConfig]] = {**backbones(), **BASELINE_CONFIGS}
     return choose("backbone", family, settings)
+
+
+def _refuse_training(baseline: BaselineConfig, training: Content) -> None:
+    for name in training:
+        if name not in OF_BASELINES:
+            raise InputError(
+                f"the baseline {baseline.backbone} counts and is not trained, so it has no use for "
+                f"{name}; leave {argument(name)} out, or choose {argument('backbone', 'sasrec')}"
+            )
 
 
 def _known() -> tuple[Collection[str], Collection[str], Collection[str]]:

@@ -18,6 +18,9 @@ from linrec.validation import explain
 
 FORMAT = 2  # format 1 had a single backbone and another layout of the weights
 
+SINCE = {"seen": "hide"}
+"""What runs did before there was a setting for it, where the default is something else."""
+
 
 def _as_config(content: object) -> object:
     return model_config(content) if isinstance(content, dict) else content
@@ -36,7 +39,8 @@ class RunDescription(BaseModel):
 
     def config(self, source: str) -> RunConfig:
         """The settings of the run; `source` names the file in error messages."""
-        return parse({"model": asdict(self.model), "training": self.training}, source)
+        training = SINCE | self.training
+        return parse({"model": asdict(self.model), "training": training}, source)
 
     def to_json(self) -> str:
         content = {

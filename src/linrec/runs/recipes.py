@@ -36,13 +36,20 @@ def recipe(name: str, settings: Content | None = None) -> RunConfig:
         return config
     baseline = settings.get("backbone")
     if baseline in BASELINE_CONFIGS and not isinstance(config.model, BaselineConfig):
-        if config != RunConfig(description=config.description):
+        if name != "default":
             raise InputError(
                 f"the baseline {baseline} counts and is not trained, so it has no use for the "
                 f"recipe {name}; leave {argument('recipe')} out"
             )
         content = {}
     return parse(with_settings(content, settings))
+
+
+def settings_in(name: str) -> dict[str, Any]:
+    """What a recipe sets, by the names of the settings; everything else has its own default."""
+    content = _read(name)
+    settings: dict[str, Any] = content.get("model", {}) | content.get("training", {})
+    return settings
 
 
 def _read(name: str) -> dict[str, Any]:

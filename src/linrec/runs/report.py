@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Collection
 from dataclasses import fields
 from importlib import resources
 from importlib.metadata import version
@@ -15,7 +16,7 @@ from linrec.evaluation import Evaluation, metric_label
 from linrec.evaluation.tables import best_of, figure, gap_metrics, interval, protocol_title
 from linrec.losses import LossConfig
 from linrec.runs.checkpoint import Progress
-from linrec.runs.config import AnyConfig, RunConfig, TrainingConfig
+from linrec.runs.config import OF_BASELINES, AnyConfig, RunConfig, TrainingConfig
 
 
 def report_page(
@@ -49,11 +50,7 @@ def report_page(
         curve=curve and b64encode(curve).decode(),
         recommendations=recommendations,
         statistics=statistics(store),
-        settings=[
-            setting
-            for part in _parts(config)
-            for setting in _settings(part)
-        ],
+        settings=_shown_settings(config),
     )  # fmt: skip
 
 
@@ -67,16 +64,19 @@ def _name(model: AnyConfig) -> str:
     return model.backbone if isinstance(model, BaselineConfig) else model.attention
 
 
-def _parts(config: RunConfig) -> list[AnyConfig | LossConfig | TrainingConfig]:
+def _shown_settings(config: RunConfig) -> list[tuple[str, str]]:
     """A baseline has neither loss nor training."""
     if isinstance(config.model, BaselineConfig):
-        return [config.model]
-    return [config.model, config.loss, config.training]
+        return _settings(config.model) + _settings(config.training, OF_BASELINES)
+    return _settings(config.model) + _settings(config.loss) + _settings(config.training)
 
 
-def _settings(config: AnyConfig | LossConfig | TrainingConfig) -> list[tuple[str, str]]:
+def _settings(
+    config: AnyConfig | LossConfig | TrainingConfig, only: Collection[str] | None = None
+) -> list[tuple[str, str]]:
     """Each setting in words."""
-    return [(item.name, _shown(getattr(config, item.name))) for item in fields(config)]
+    names = [item.name for item in fields(config) if only is None or item.name in only]
+    return [(name, _shown(getattr(config, name))) for name in names]
 
 
 def _shown(value: object) -> str:

@@ -24,5 +24,6 @@ def count(plan: Plan, split: Split) -> tuple[Plan, Baseline, Trained]:
         )
     baseline = fit_baseline(config, plan.store, split)
     plan = replace(plan, config=replace(plan.config, model=baseline.config))
-    progress = Progress(best=validation_ndcg(baseline, plan.store, split))
+    best = validation_ndcg(baseline, plan.store, split, seen=plan.config.seen_in())
+    progress = Progress(best=best)
     return plan, baseline, Trained(progress, interrupted=False)

@@ -28,6 +28,11 @@ class Place:
     resume: bool = False
     overwrite: bool = False
 
+    @property
+    def resumed(self) -> Path | None:
+        """The run that is continued."""
+        return self.folder if self.resume else None
+
     def check(self) -> None:
         if self.folder is None and self.resume:
             raise InputError(
@@ -52,8 +57,7 @@ def fit(plan: Plan, split: Split, place: Place, callbacks: CallbackList) -> Fitt
         return _count(plan, split, place)
     torch.manual_seed(plan.config.training.seed)
     model = build(plan.config.model, plan.features)
-    resumed = place.folder if place.resume else None
-    plan = replace(plan, config=with_precision(plan.config, model, split, resumed))
+    plan = replace(plan, config=with_precision(plan.config, model, split, place.resumed))
     trainer = Trainer(model, plan.store, split, plan.config, callbacks)
     # only now: nothing is written or replaced before everything that was requested is possible
     run = None
