@@ -51,7 +51,7 @@ def chosen_baselines(choice: Choice, *, hidden: bool) -> list[str]:
 
 def hidden_note(name: str) -> tuple[str, ...]:
     """What to know of a baseline where seen items are hidden."""
-    other = BASELINES[name].same_if_hidden
+    other = BASELINES[name].same_if_hidden if name in BASELINES else None
     if other is None:
         return ()
     return (

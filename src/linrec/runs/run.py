@@ -308,7 +308,8 @@ class Run:
         self, evaluation: Evaluation, store: SequenceStore, shown: dict[str, object] | None = None
     ) -> str:
         """One self-contained HTML page; shown: recommendations to include."""
-        curve = (self.files.folder / CURVE).read_bytes() if self.progress.epoch else None
+        path = self.files.folder / CURVE
+        curve = path.read_bytes() if path.is_file() else None  # a baseline has none
         return report_page(self.config, self.progress, evaluation, store, curve, shown)
 
     # --------------------------------------------------------------------------------- all files

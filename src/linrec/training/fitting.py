@@ -54,7 +54,7 @@ class Fitted:
 
 def fit(plan: Plan, split: Split, place: Place, callbacks: CallbackList) -> Fitted:
     if not isinstance(plan.config.model, ModelConfig):
-        return _count(plan, split, place)
+        return _count(plan, split, place, callbacks)
     torch.manual_seed(plan.config.training.seed)
     model = build(plan.config.model, plan.features)
     plan = replace(plan, config=with_precision(plan.config, model, split, place.resumed))
@@ -70,7 +70,7 @@ def fit(plan: Plan, split: Split, place: Place, callbacks: CallbackList) -> Fitt
     return Fitted(plan, model, trained, run)
 
 
-def _count(plan: Plan, split: Split, place: Place) -> Fitted:
+def _count(plan: Plan, split: Split, place: Place, callbacks: CallbackList) -> Fitted:
     name = plan.config.model.backbone
     if place.resume:
         raise InputError(
@@ -78,6 +78,7 @@ def _count(plan: Plan, split: Split, place: Place) -> Fitted:
             f"{argument('resume', True)} out"
         )
     plan, baseline, trained = count(plan, split)
+    callbacks.on_train_end()
     run = None
     if place.folder is not None:
         run = plan.open(place.folder, resume=False, overwrite=place.overwrite, model=baseline)
