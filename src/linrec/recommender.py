@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -13,12 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from linrec.baselines import BaselineConfig
-from linrec.data.dataset.histories import Histories, of_items, of_users
+from linrec.data.dataset.histories import Histories
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
 from linrec.data.dataset.store import SequenceStore, named, same_dataset
-from linrec.data.preparing.moments import Moment, requested_at, split_pairs
+from linrec.data.preparing.moments import Moment, requested_at
 from linrec.data.preparing.prepare import prepare
+from linrec.data.preparing.requests import histories_of
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
 from linrec.evaluation.baselines import hidden_note
@@ -28,11 +29,14 @@ from linrec.evaluation.scorer import model_scorer
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription
+from linrec.runs.filters import Allowed, Filters
 from linrec.runs.recipes import recipe as find_recipe
 from linrec.runs.run import Run
+from linrec.runs.samples import ITEMS as SAMPLE_ITEMS
+from linrec.runs.samples import sample_users, samples_of
 from linrec.runs.weights import AnyModel
+from linrec.scoring import HIDDEN, top_k
 from linrec.scoring import hide_seen as hide
-from linrec.scoring import top_k
 from linrec.training.callbacks import Callback, CallbackList
 from linrec.training.fitting import Place, fit
 from linrec.training.loop import Trained
@@ -44,9 +48,12 @@ NOT_TRAINED = "this recommender is not trained yet; call fit, or linrec.load a r
 
 if TYPE_CHECKING:
     import pandas as pd
+    from typing_extensions import Unpack
+
+    from linrec.data.preparing.requests import Who
+    from linrec.runs.filters import FilterArguments
 
     Data = SequenceStore | str | Path | pl.DataFrame | pl.LazyFrame | pd.DataFrame
-    Who = Sequence[Any] | pl.Series | pl.DataFrame | pd.DataFrame | None
 
 
 class Recommender:
@@ -104,7 +111,7 @@ class Recommender:
         listeners = CallbackList(callbacks)
         warn = listeners.on_message if callbacks else warnings.warn
         plan = Plan.of(self._requested, store, warn, self._named, place.resumed)
-        fitted = fit(plan, split, place, listeners)
+        fitted = fit(plan, split, place, listeners, None if "loss" in self._named else warn)
         # together: a training that fails leaves the earlier one as it was
         plan, self.trained, self.test_evaluation = fitted.plan, fitted.trained, None
         self.config, self._description, self._store = plan.config, plan.description, store
@@ -117,9 +124,15 @@ class Recommender:
         """Evaluate on test and write figures, ranks and report."""
         evaluation, ranks = self.evaluate_users(progress=callbacks.on_test_batch_end)
         run.save_evaluation(evaluation, ranks)
-        run.write_report(evaluation, self.store)
+        self.write_report(run, evaluation)
         self.test_evaluation = evaluation
         callbacks.on_test_end(evaluation)
+
+    def write_report(self, run: Run, evaluation: Evaluation, data: Data | None = None) -> None:
+        """Renew the report of a run with an evaluation, and what some users are recommended."""
+        store = self._data(data)
+        shown = self.recommend(sample_users(store), k=SAMPLE_ITEMS, data=store)
+        run.write_report(evaluation, store, samples_of(store, shown))
 
     def evaluate(self, data: Data | None = None, **options: Any) -> Evaluation:
         """Figures on the held-out events; options are those of `EvaluationOptions`.
@@ -170,6 +183,7 @@ class Recommender:
         at: Moment | None = None,
         seen: Seen | None = None,
         progress: ProgressCallback | None = None,
+        **filters: Unpack[FilterArguments],
     ) -> Recommendations:
         """The k items that each user will most likely want next.
 
@@ -186,6 +200,8 @@ class Recommender:
             seen: "hide" leaves out what the user has had, "keep" ranks it like all other items;
                 by default what the run was trained for.
             progress: Called with the number of users done, and of all.
+            filters: `only` and `exclude` with lists of item ids, `where` with features of the
+                items and the values of which they must have one.
 
         Examples:
             >>> model = linrec.load("run")
@@ -193,56 +209,55 @@ class Recommender:
             5
             >>> model.recommend([["film-001", "film-002"], []], k=1).to_polars()["source"].to_list()
             ['model', 'cold-start']
+            >>> films = model.recommend(["member-0007"], k=2, where={"genre": ["Comedy", "Drama"]})
+            >>> len(films)
+            2
         """
         if k < 1:
             raise InputError(f"k must be at least 1, not {k}")
         k = min(k, len(self.catalogue))
-        histories = requested_at(self._histories(who, data), at)
+        allowed = Filters(**filters).allowed(self.catalogue)
+        found = histories_of(who, self.catalogue.ids, lambda: self._data(data))
+        histories = requested_at(found, at)
         nobody, nothing = np.empty(0, np.int64), np.empty((0, k), np.float32)
         tables = [self._table(histories, nobody, nothing.astype(np.int64), nothing)]
         options = RankOptions(reads=self.config.model.max_length)
         scorer = model_scorer(self.model)
         done, hidden = 0, self.config.seen_in(seen) == "hide"
         for rows in batches(histories.sequences.lengths, len(self.catalogue), options):
-            tables.append(self._top(scorer, histories, rows, k, hidden))
+            tables.append(self._top(scorer, histories, rows, k, hidden, allowed))
             done += len(rows)
             if progress is not None:
                 progress(done, len(histories))
-        table = pl.concat(tables).sort("row", "rank").drop("row")
-        notes = histories.notes
+        table = pl.concat(tables).sort("row", "rank")
+        notes = histories.notes + allowed.notes
+        empty = len(histories) - table["row"].n_unique()
+        if empty:
+            notes += (f"{empty:,} of {len(histories):,} lists are empty: {allowed.why_nothing()}",)
         if self.config.loss.seen_aware and not hidden:
             notes += (f"seen items are recommended too, and {LEARNED_NOTHING}",)
         if isinstance(self.config.model, BaselineConfig) and hidden:
             notes += hidden_note(self.config.model.backbone)
         if at is not None and not self.config.model.time_gaps:
             notes += ("the model reads no times, so the time of the request changes nothing",)
-        return Recommendations(table, notes)
-
-    def _histories(self, who: Who, data: Data | None) -> Histories:
-        ids = self.catalogue.ids
-        if _is_frame(who):
-            return of_users(None, prepare(who, times="real"), ids)
-        if who is None or (isinstance(who, pl.Series) and not who.dtype.is_nested()):
-            return of_users(who, self._data(data), ids)
-        if not _is_list(who):
-            raise InputError(f"give users as a list of ids, not as the single value {who!r}")
-        rows = list(who)
-        histories = [_is_list(row) for row in rows]
-        if any(histories) and not all(histories):
-            raise InputError("give either ids of users or lists of items, not some of each")
-        if not any(histories):
-            return of_users(rows, self._data(data), ids)
-        items, times = split_pairs(rows)
-        return of_items(items, ids, times)
+        return Recommendations(table.drop("row"), notes)
 
     def _top(
-        self, scorer: Scorer, histories: Histories, rows: IntArray, k: int, hidden: bool
+        self,
+        scorer: Scorer,
+        histories: Histories,
+        rows: IntArray,
+        k: int,
+        hidden: bool,
+        allowed: Allowed,
     ) -> pl.DataFrame:
         chosen = histories.sequences.take(rows)
         with torch.inference_mode():
             scores = scorer(chosen)
             empty = torch.from_numpy(chosen.lengths == 0)
             scores[empty] = self.catalogue.cold_start_scores().to(scores.dtype)
+            if allowed.items is not None:
+                scores[:, torch.from_numpy(~allowed.items)] = HIDDEN
             items, best = top_k(hide(scores, chosen) if hidden else scores, k)
         return self._table(histories, rows, items.numpy(), best.float().numpy())
 
@@ -365,12 +380,3 @@ def _trained(part: Part | None) -> Part:
     if part is None:
         raise InputError(NOT_TRAINED)
     return part
-
-
-def _is_frame(value: object) -> TypeGuard[pl.DataFrame]:
-    """pandas is recognised without an import; its Series has no columns."""
-    return isinstance(value, pl.DataFrame | pl.LazyFrame) or hasattr(value, "columns")
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes | dict)

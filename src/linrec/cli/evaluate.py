@@ -50,7 +50,7 @@ def evaluate(
     The baselines are popularity and what most often followed the last item, and where seen items
     are kept also what the user has had most often. One sentence says whether the model beats the
     best of them. Ties count against the model. The rank of every user is saved in RUN for
-    `linrec compare`.
+    `linrec compare`, and RUN/report.html is written again with this evaluation.
 
     Examples:
 
@@ -77,7 +77,9 @@ def evaluate(
     if k:
         options["ks"] = tuple(k)
     console = Console(quiet=json)
-    evaluation = evaluate_and_save(load(run), Run.open(run), console, data=data, **options)
+    recommender, opened = load(run), Run.open(run)
+    evaluation = evaluate_and_save(recommender, opened, console, data=data, **options)
+    recommender.write_report(opened, evaluation, data)
     if json:
         typer.echo(evaluation.to_json())
 

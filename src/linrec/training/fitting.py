@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from linrec.runs.weights import AnyModel
 from linrec.training.callbacks import CallbackList, TensorBoardLogger
 from linrec.training.counting import count
 from linrec.training.loop import Trained, Trainer
-from linrec.training.plan import Plan
+from linrec.training.loss_advice import advise_loss
+from linrec.training.plan import Plan, check_folder
 from linrec.training.precision import with_precision
 from linrec.types import InputError, argument
 
@@ -34,14 +36,7 @@ class Place:
         return self.folder if self.resume else None
 
     def check(self) -> None:
-        if self.folder is None and self.resume:
-            raise InputError(
-                f"nothing to resume without a run folder; give it as {argument('out')}"
-            )
-        if self.resume and self.overwrite:
-            raise InputError("a run can be resumed or overwritten, not both; choose one")
-        if self.folder is not None and not self.resume:
-            Run.check_free(self.folder, overwrite=self.overwrite)
+        check_folder(self.folder, resume=self.resume, overwrite=self.overwrite)
 
 
 @dataclass(frozen=True)
@@ -52,12 +47,21 @@ class Fitted:
     run: Run | None
 
 
-def fit(plan: Plan, split: Split, place: Place, callbacks: CallbackList) -> Fitted:
+def fit(
+    plan: Plan,
+    split: Split,
+    place: Place,
+    callbacks: CallbackList,
+    advise: Callable[[str], None] | None = None,
+) -> Fitted:
+    """advise: told of a loss that would be faster."""
     if not isinstance(plan.config.model, ModelConfig):
         return _count(plan, split, place, callbacks)
     torch.manual_seed(plan.config.training.seed)
     model = build(plan.config.model, plan.features)
     plan = replace(plan, config=with_precision(plan.config, model, split, place.resumed))
+    if advise is not None and not place.resume:
+        advise_loss(plan.config, model, split, advise)
     trainer = Trainer(model, plan.store, split, plan.config, callbacks)
     # only now: nothing is written or replaced before everything that was requested is possible
     run = None
