@@ -102,6 +102,14 @@ def test_architecture_names_every_mechanism_and_backbone() -> None:
     assert [name for name in (*MECHANISMS, *BACKBONES) if f"`{name}`" not in page] == []
 
 
+def test_the_guides_name_every_baseline() -> None:
+    from linrec.baselines import BASELINES
+
+    for guide in ("training.md", "evaluating.md"):
+        page = (REPO / "docs" / guide).read_text("utf-8")
+        assert [name for name in BASELINES if f"| `{name}` |" not in page] == []
+
+
 def test_architecture_names_files_that_exist() -> None:
     page = (REPO / "docs" / "architecture.md").read_text("utf-8")
     named = re.findall(r"`((?:\w+/)+\w+\.py)`", page)

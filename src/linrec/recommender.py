@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,8 +12,9 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from linrec.backbones import Backbone, build
+from linrec.backbones import Backbone
 from linrec.backbones.prefixes import one_pass
+from linrec.baselines import BaselineConfig
 from linrec.data.dataset.histories import Histories
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.store import SequenceStore, named, same_dataset
@@ -24,6 +23,7 @@ from linrec.data.preparing.prepare import prepare
 from linrec.data.preparing.requests import histories_of
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
+from linrec.evaluation.baselines import hidden_note
 from linrec.evaluation.ranks import ProgressCallback, Scorer, batches
 from linrec.evaluation.report import LEARNED_NOTHING
 from linrec.evaluation.scorer import model_scorer
@@ -36,17 +36,18 @@ from linrec.runs.recipes import recipe as find_recipe
 from linrec.runs.run import Run
 from linrec.runs.samples import ITEMS as SAMPLE_ITEMS
 from linrec.runs.samples import sample_users, samples_of
+from linrec.runs.weights import AnyModel
 from linrec.scoring import HIDDEN, top_k
 from linrec.scoring import hide_seen as hide
-from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
+from linrec.training.callbacks import Callback, CallbackList
 from linrec.training.final import train_on_all
-from linrec.training.loop import Trained, Trainer
-from linrec.training.loss_advice import advise_loss
-from linrec.training.plan import Plan, catalogue_of, check_folder, trainable
-from linrec.training.precision import with_precision
+from linrec.training.fitting import Place, fit
+from linrec.training.loop import Trained
+from linrec.training.plan import Plan, catalogue_of, trainable
 from linrec.types import COLD_START, PAD, InputError, Recommendations, Seen, argument
 
 Part = TypeVar("Part")
+NOT_TRAINED = "this recommender is not trained yet; call fit, or linrec.load a run"
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +77,7 @@ class Recommender:
         self.config = self._requested
         self.trained: Trained | None = None
         self.test_evaluation: Evaluation | None = None
-        self._model: Backbone | None = None
+        self._model: AnyModel | None = None
         self._catalogue: Catalogue | None = None
         self._store: SequenceStore | None = None
         self._description: RunDescription | None = None
@@ -105,36 +106,26 @@ class Recommender:
             >>> model.trained.progress.history[0]["epoch"]
             1
         """
-        folder = None if out is None else Path(out)
-        check_folder(folder, resume=resume, overwrite=overwrite)  # before the long read, not after
+        place = Place(None if out is None else Path(out), resume, overwrite)
+        place.check()  # before the long read, not after
         store = open_data(data)
         split = trainable(self._requested.split.of(store))
         listeners = CallbackList(callbacks)
         warn = listeners.on_message if callbacks else warnings.warn
-        resumed = folder if resume else None
-        plan = Plan.of(self._requested, store, warn, self._named, resumed)
-        torch.manual_seed(plan.config.training.seed)
-        model, catalogue = build(plan.config.model, plan.features), catalogue_of(store, split, warn)
-        model.untrained = catalogue.untrained
-        plan = replace(plan, config=with_precision(plan.config, model, split, resumed))
-        if not resume and "loss" not in self._named:
-            advise_loss(plan.config, model, split, warn)
-        trainer = Trainer(model, store, split, plan.config, listeners)
-        # only now: nothing is written or replaced before everything that was requested is possible
-        run = plan.open(folder, catalogue, resume=resume, overwrite=overwrite)
-        if run is not None and TensorBoardLogger.is_installed():
-            listeners.callbacks.append(TensorBoardLogger(run.tensorboard))
-        with nullcontext() if run is None else run.kept_with_a_model():
-            trained = trainer.fit(run, resume=resume)
+        plan = Plan.of(self._requested, store, warn, self._named, place.resumed)
+        catalogue = catalogue_of(store, split, warn)
+        advise = None if "loss" in self._named else warn
+        fitted = fit(plan, split, catalogue, place, listeners, advise)
         # together: a training that fails leaves the earlier one as it was
-        self.trained, self.test_evaluation = trained, None
+        plan, self.trained, self.test_evaluation = fitted.plan, fitted.trained, None
         self.config, self._description, self._store = plan.config, plan.description, store
-        self._model, self._catalogue = model.cpu(), catalogue
-        if run is not None and not trained.interrupted:
+        self._model, self._catalogue, run = fitted.model.cpu(), catalogue, fitted.run
+        if run is not None and not fitted.trained.interrupted:
             self._test(run, listeners)
         begun = run is not None and run.validated
-        if (plan.config.training.final or begun) and not trained.interrupted:
-            self.trained = train_on_all(model, plan, split, trained, run, listeners)
+        if (plan.config.training.final or begun) and not fitted.trained.interrupted:
+            assert isinstance(fitted.model, Backbone)
+            self.trained = train_on_all(fitted.model, plan, split, fitted.trained, run, listeners)
             final = not self.trained.interrupted
             self._description = self._description.model_copy(update={"final": final})
             self._catalogue = catalogue.after_all() if final else catalogue
@@ -194,11 +185,12 @@ class Recommender:
         config = self.config
         chosen = EvaluationOptions(
             reads=config.model.max_length,
-            shares=one_pass(model),
+            shares=isinstance(model, Backbone) and one_pass(model),
             reads_time=config.model.time_gaps,
             seen_aware=config.loss.seen_aware,
             splitting=config.split.words,
             targets=config.split.targets,
+            own=config.model.backbone if isinstance(config.model, BaselineConfig) else None,
             seen=config.seen_in(options.pop("seen", None)),
             **options,
         )
@@ -266,6 +258,8 @@ class Recommender:
             notes += (f"{empty:,} of {len(histories):,} lists are empty: {allowed.why_nothing()}",)
         if self.config.loss.seen_aware and not hidden:
             notes += (f"seen items are recommended too, and {LEARNED_NOTHING}",)
+        if isinstance(self.config.model, BaselineConfig) and hidden:
+            notes += hidden_note(self.config.model.backbone)
         if at is not None and not self.config.model.time_gaps:
             notes += ("the model reads no times, so the time of the request changes nothing",)
         return Recommendations(table.drop("row"), notes)
@@ -283,11 +277,11 @@ class Recommender:
         with torch.inference_mode():
             scores = scorer(chosen)
             empty = torch.from_numpy(chosen.lengths == 0)
-            scores[empty] = self.catalogue.cold_start_scores()
+            scores[empty] = self.catalogue.cold_start_scores().to(scores.dtype)
             if allowed.items is not None:
                 scores[:, torch.from_numpy(~allowed.items)] = HIDDEN
             items, best = top_k(hide(scores, chosen) if hidden else scores, k)
-        return self._table(histories, rows, items.numpy(), best.numpy())
+        return self._table(histories, rows, items.numpy(), best.float().numpy())
 
     def _table(
         self, histories: Histories, rows: IntArray, items: IntArray, scores: NDArray[np.float32]
@@ -336,8 +330,10 @@ class Recommender:
         return loaded
 
     @property
-    def model(self) -> Backbone:
-        return _trained(self._model)
+    def model(self) -> AnyModel:
+        if self._model is None:
+            raise InputError(NOT_TRAINED)
+        return self._model
 
     @property
     def catalogue(self) -> Catalogue:
@@ -396,5 +392,5 @@ def open_data(data: Data) -> SequenceStore:
 
 def _trained(part: Part | None) -> Part:
     if part is None:
-        raise InputError("this recommender is not trained yet; call fit, or linrec.load a run")
+        raise InputError(NOT_TRAINED)
     return part

@@ -51,7 +51,7 @@ class Setting:
             return either([repr(choice) for choice in self.choices])
         if self.min is not None and self.max is not None:
             return f"from {self.min} to {self.max}"
-        if self.above == 0:
+        if self.above == 0 and self.max is None and self.below is None:
             return "positive"
         bounds = {"at least": self.min, "above": self.above, "at most": self.max,
                   "below": self.below}  # fmt: skip

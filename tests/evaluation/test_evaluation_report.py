@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -26,7 +27,7 @@ from linrec.types import InputError
 def case(random_store):
     store = random_store(8)
     split = leave_one_out(store.sequences())
-    return BASELINES["last-item"](split.train, store.n_items), store, split
+    return BASELINES["last-item"].fit(split.train, store.n_items), store, split
 
 
 def render(table) -> str:
@@ -53,7 +54,7 @@ def test_the_figures_are_those_of_the_ranks(case) -> None:
 def test_users_and_targets_come_in_the_callers_ids(make_store) -> None:
     store = make_store([[1, 2], [1, 2, 3], [4, 3, 2, 1]])
     split = leave_one_out(store.sequences())
-    scorer = BASELINES["popularity"](split.train, store.n_items)
+    scorer = BASELINES["popularity"].fit(split.train, store.n_items)
     _, users = evaluate(scorer, store, split, EvaluationOptions(baselines=False))
     assert users.drop("rank").rows() == [("u1", 103, 2), ("u2", 101, 3)]
     assert users.schema["rank"] == pl.Int64
@@ -85,7 +86,9 @@ def test_it_goes_through_json_unchanged(case, protocol) -> None:
     evaluation, _ = evaluate(*case, EvaluationOptions(protocol=protocol, split="valid"))
     assert Evaluation.from_json(evaluation.to_json()) == evaluation
     assert json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))["protocol"] == protocol
-    assert set(evaluation.baselines) == set(BASELINES)
+    personal = {"personal", "personal-decay", "personal-last-item"}
+    beside = {"popularity", "last-item"} | (set() if protocol == "full" else personal)
+    assert set(evaluation.baselines) == beside
     assert evaluation.hide_seen == (protocol == "full")
 
 
@@ -116,13 +119,14 @@ def test_an_unknown_field_is_refused(case) -> None:
 def test_targets_seen_before_are_counted_and_explained(make_store) -> None:
     store = make_store([[1, 2, 3, 1], [1, 2, 3, 4], [2, 3, 4, 1]])
     split = leave_one_out(store.sequences())
-    scorer = BASELINES["popularity"](split.train, store.n_items)
-    hidden, users = evaluate(scorer, store, split, EvaluationOptions(ks=(3,)))
+    scorer = BASELINES["popularity"].fit(split.train, store.n_items)
+    options = EvaluationOptions(ks=(3,), baselines=False)
+    hidden, users = evaluate(scorer, store, split, options)
     assert hidden.n_targets_seen_before == 1
     assert users["rank"][0] == MISS
     assert "1 of 3 users (33.3%)" in hidden.notes[0]
     assert "with seen items kept" in hidden.notes[0]
-    kept, _ = evaluate(scorer, store, split, EvaluationOptions(ks=(3,), seen="keep"))
+    kept, _ = evaluate(scorer, store, split, replace(options, seen="keep"))
     assert kept.n_targets_seen_before == 1
     assert len(kept.notes) == 1
     assert "1 of 3 users (33.3%)" in kept.notes[0]
@@ -143,7 +147,7 @@ def test_a_miss_is_a_miss_at_every_k(make_store) -> None:
 def test_a_cut_beyond_the_catalogue_is_said(make_store) -> None:
     store = make_store([[1, 2, 3, 4]])
     split = leave_one_out(store.sequences())
-    scorer = BASELINES["popularity"](split.train, store.n_items)
+    scorer = BASELINES["popularity"].fit(split.train, store.n_items)
     evaluation, _ = evaluate(scorer, store, split)
     assert "fewer than k = 20" in evaluation.notes[-1]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from pydantic import BeforeValidator
+from typing import Any
 
 from linrec.backbones.backbone import Backbone
 from linrec.backbones.bert4rec import BERT4Rec
@@ -40,11 +38,3 @@ def build(config: ModelConfig, features: ItemFeatures) -> Backbone:
     backbone = BACKBONES[config.backbone]
     assert isinstance(config, backbone.Config), "model_config makes the config of any backbone"
     return backbone(config, features)
-
-
-def _as_config(content: object) -> object:
-    return model_config(**content) if isinstance(content, dict) else content
-
-
-AnyModelConfig = Annotated[ModelConfig, BeforeValidator(_as_config)]
-"""For pydantic: the settings of whichever backbone the content names."""

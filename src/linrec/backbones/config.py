@@ -32,7 +32,9 @@ class ModelConfig:
     objectives: ClassVar[tuple[Objective, ...]] = ("all-positions", "last-position")
     """The objectives that the backbone can be trained on."""
 
-    backbone: str = setting("sasrec", "Transformer that encodes the histories.")
+    backbone: str = setting(
+        "sasrec", "Transformer that encodes the histories, or a baseline that only counts."
+    )
     attention: str = setting(
         "linrec-decay",
         "Attention mechanism: softmax, linrec, linrec-decay or any other of linrec.ops.",

@@ -1,4 +1,4 @@
-"""`linrec evaluate`: the figures of a run, beside two baselines."""
+"""`linrec evaluate`: the figures of a run, beside those of the baselines."""
 
 from __future__ import annotations
 
@@ -33,17 +33,24 @@ def evaluate(
         str,
         typer.Option(help="known (a model that reads times is given the target's) or unknown."),
     ] = "known",
+    baselines: Annotated[
+        str,
+        typer.Option(
+            help="quick, all (with item-knn and ease), none, or names as personal,last-item."
+        ),
+    ] = "quick",
     data: Annotated[
         Path | None,
         typer.Option(help="The dataset, if it has moved."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Rank the held-out items: Recall, MRR, NDCG with 95 % intervals, beside two baselines.
+    """Rank the held-out items: Recall, MRR, NDCG with 95 % intervals, beside baselines.
 
-    The baselines are popularity and what most often followed the last item. Ties count against the
-    model. The rank of every user is saved in RUN for `linrec compare`, and RUN/report.html is
-    written again with this evaluation.
+    The baselines are popularity and what most often followed the last item, and where seen items
+    are kept also what the user has had most often. One sentence says whether the model beats the
+    best of them. Ties count against the model. The rank of every user is saved in RUN for
+    `linrec compare`, and RUN/report.html is written again with this evaluation.
 
     Examples:
 
@@ -52,6 +59,7 @@ def evaluate(
       linrec evaluate runs/shop --protocol pop100 --split valid -k 10
       linrec evaluate runs/shop --seen keep --json
       linrec evaluate runs/shop --request-time unknown
+      linrec evaluate runs/shop --seen keep --baselines all
     """
     from rich.console import Console
 
@@ -64,6 +72,7 @@ def evaluate(
         "seed": seed,
         "seen": seen_of(seen),
         "request_time": request_time,
+        "baselines": baselines,
     }
     if k:
         options["ks"] = tuple(k)

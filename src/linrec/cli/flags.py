@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -33,15 +33,18 @@ def with_flags(
     their flags. The command gets only the settings that were given: the defaults stay where they
     are defined.
     """
-    usual = recipe or {}
-    flags = {
-        name: _flag(name, panel, family, usual)
-        for panel, one in panels.items()
-        for family in [{"": one} if isinstance(one, type) else one]
-        for name in dict.fromkeys(
-            name for config in family.values() for name in settings_of(config)
-        )
-    }
+    families = {panel: {"": one} if isinstance(one, type) else one for panel, one in panels.items()}
+    flags: dict[str, inspect.Parameter] = {}
+    for panel, family in families.items():
+        for name in _names(family):
+            if name not in flags:  # the first panel shows it, with the choices of the others
+                others = [
+                    key
+                    for one in families.values()
+                    if one != family and name in _names(one)
+                    for key in one
+                ]
+                flags[name] = _flag(name, panel, family, _Also(recipe or {}, others))
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         *own, _ = inspect.signature(command, eval_str=True).parameters.values()
@@ -64,7 +67,18 @@ def part_of(config: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in settings_of(config) if name in settings}
 
 
-def _flag(name: str, panel: str, family: Family, recipe: Mapping[str, Any]) -> inspect.Parameter:
+def _names(family: Family) -> list[str]:
+    return list(dict.fromkeys(name for config in family.values() for name in settings_of(config)))
+
+
+class _Also(NamedTuple):
+    """What the help shows besides what the family says."""
+
+    recipe: Mapping[str, Any]  # its settings are the defaults
+    choices: Sequence[str]  # besides the names of the family
+
+
+def _flag(name: str, panel: str, family: Family, also: _Also) -> inspect.Parameter:
     items = {
         owner: settings_of(config)[name]
         for owner, config in family.items()
@@ -73,7 +87,7 @@ def _flag(name: str, panel: str, family: Family, recipe: Mapping[str, Any]) -> i
     item = next(iter(items.values()))
     plain = next((TYPES[kind] for kind in kinds(item) if kind in TYPES), str)
     option = typer.Option(
-        help=_help(items, family, recipe), rich_help_panel=item.metadata["setting"].group or panel
+        help=_help(items, family, also), rich_help_panel=item.metadata["setting"].group or panel
     )
     return inspect.Parameter(
         name,
@@ -83,14 +97,14 @@ def _flag(name: str, panel: str, family: Family, recipe: Mapping[str, Any]) -> i
     )
 
 
-def _help(items: Mapping[str, Field[Any]], family: Family, recipe: Mapping[str, Any]) -> str:
+def _help(items: Mapping[str, Field[Any]], family: Family, also: _Also) -> str:
     """What it is, what it can be, who has it and its default."""
     first = next(iter(items.values()))
-    defaults = {owner: recipe.get(item.name, item.default) for owner, item in items.items()}
+    defaults = {owner: also.recipe.get(item.name, item.default) for owner, item in items.items()}
     names_the_family = len(family) > 1 and list(defaults.values()) == list(family)
     text, choices = first.metadata["setting"].help, first.metadata["setting"].choices
     if names_the_family:
-        choices, defaults = tuple(family), dict.fromkeys(family, first.default)
+        choices, defaults = (*family, *also.choices), dict.fromkeys(family, first.default)
     if choices:
         text += f" One of {', '.join(choices)}."
     if len(items) < len(family):

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from linrec.backbones.config import CONFIGS as BACKBONES
+from linrec.baselines.config import CONFIGS as BASELINES
 from linrec.cli.flags import with_flags
 from linrec.data.preparing.splitting import SplitConfig
 from linrec.losses.config import CONFIGS as LOSSES
 from linrec.runs.config import TrainingConfig
 from linrec.runs.recipes import settings_in
 
+if TYPE_CHECKING:
+    from linrec.recommender import Recommender
+
 
 @with_flags(
-    settings_in("default"), Model=BACKBONES, Loss=LOSSES, Split=SplitConfig, Training=TrainingConfig
+    settings_in("default"),
+    Model=BACKBONES,
+    Loss=LOSSES,
+    Split=SplitConfig,
+    Training=TrainingConfig,
+    Baselines=BASELINES,
 )
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset of `linrec prepare`.")],
@@ -30,7 +39,8 @@ def train(
     """Train a model, keep the best of it, evaluate it and save it all in one folder.
 
     Stops by itself when validation NDCG@10 no longer rises. Ctrl-C ends cleanly with the best
-    model so far; the same command with --resume continues from there.
+    model so far; the same command with --resume continues from there. A baseline (--backbone
+    popularity, personal ...) is counted in one pass, and is served as any other model.
 
     Examples:
 
@@ -45,6 +55,7 @@ def train(
       linrec train data/shop --out runs/baskets --targets basket
       linrec train data/shop --out runs/shop --final
       linrec train data/shop --out runs/shop --resume
+      linrec train data/shop --out runs/habits --backbone personal-decay
     """
     from rich.console import Console
 
@@ -56,16 +67,27 @@ def train(
     recommender = Recommender(recipe=recipe, **settings)
     shown = ConsoleProgress(console)
     recommender.fit(data, out, resume=resume, overwrite=overwrite, callbacks=[shown])
-    trained, evaluation = recommender.trained, recommender.test_evaluation
+    evaluation, trained = recommender.test_evaluation, recommender.trained
     assert trained is not None
     if evaluation is None or trained.interrupted:
         shown.on_message(f"Stopped; the best model so far is in {out}. Continue with --resume.")
         sys.exit(130)
-    progress = trained.progress
-    shown.on_message(
-        f"Best validation NDCG@10 {progress.best:.4f} in epoch {progress.best_epoch} of "
-        f"{progress.epoch}; the run is in {out}"
-    )
+    shown.on_message(f"{_summary(recommender)}; the run is in {out}")
     console.print(evaluation_table(evaluation, out.resolve().name))
     if evaluation.by_gap:
         console.print(gap_table(evaluation))
+
+
+def _summary(recommender: Recommender) -> str:
+    """What the training came to; of a baseline also what was chosen on validation."""
+    from dataclasses import asdict
+
+    assert recommender.trained is not None
+    progress = recommender.trained.progress
+    if progress.epoch:
+        where = f" in epoch {progress.best_epoch} of {progress.epoch}"
+        return f"Best validation NDCG@10 {progress.best:.4f}{where}"
+    settings = asdict(recommender.config.model)
+    name = settings.pop("backbone")
+    chosen = "".join(f", {key} {value}" for key, value in settings.items())
+    return f"Counted {name}{chosen}: validation NDCG@10 {progress.best:.4f}"

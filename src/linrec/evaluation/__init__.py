@@ -1,6 +1,7 @@
 """From scores to figures: one rank per user, then metrics, baselines, intervals, paired tests."""
 
-from linrec.evaluation.baselines import BASELINES, transition_counts
+from linrec.baselines import BASELINES
+from linrec.evaluation.baselines import chosen_baselines, fit_baseline
 from linrec.evaluation.by_gap import GapFigures
 from linrec.evaluation.comparison import Comparison, UserRanks, compare, comparison_to_dict
 from linrec.evaluation.metrics import (
@@ -21,11 +22,13 @@ from linrec.evaluation.report import Evaluation, EvaluationOptions, evaluate
 from linrec.evaluation.resampling import Interval, bootstrap
 from linrec.evaluation.significance import PairedTest, paired
 from linrec.evaluation.tables import comparison_table, evaluation_table, gap_table, metric_label
+from linrec.evaluation.verdict import AgainstBaseline
 
 __all__ = [
     "BASELINES",
     "METRICS",
     "PROTOCOLS",
+    "AgainstBaseline",
     "Comparison",
     "Evaluation",
     "EvaluationOptions",
@@ -39,6 +42,7 @@ __all__ = [
     "Scorer",
     "UserRanks",
     "bootstrap",
+    "chosen_baselines",
     "compare",
     "comparison_table",
     "comparison_to_dict",
@@ -46,6 +50,7 @@ __all__ = [
     "draw_negatives",
     "evaluate",
     "evaluation_table",
+    "fit_baseline",
     "gap_table",
     "intervals",
     "load_or_draw",
@@ -59,5 +64,4 @@ __all__ = [
     "per_user",
     "rank_targets",
     "recall",
-    "transition_counts",
 ]

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import polars as pl
 from pydantic import AliasChoices, ConfigDict, Field, TypeAdapter, ValidationError
 
+from linrec.baselines import BASELINES
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import Holdout, Part, Split
 from linrec.data.dataset.store import SequenceStore
-from linrec.evaluation.baselines import BASELINES
+from linrec.evaluation.baselines import Choice, chosen_baselines, hidden_note, rank_baselines
 from linrec.evaluation.by_gap import GapFigures, figures_by_gap
 from linrec.evaluation.metrics import intervals, list_figures, means
 from linrec.evaluation.negatives import Protocol, check_protocol
 from linrec.evaluation.ranks import ProgressCallback, Ranking, RankOptions, Scorer, rank_targets
 from linrec.evaluation.resampling import Interval
+from linrec.evaluation.verdict import AgainstBaseline, against_best
 from linrec.types import InputError, Seen, parse_seen
 from linrec.validation import explain
 
@@ -38,7 +40,8 @@ class EvaluationOptions:
     ks: tuple[int, ...] = (5, 10, 20)
     seen: Seen = "hide"  # full ranking only; sampled protocols never hide
     seed: int = 0  # draws the negatives and the bootstrap
-    baselines: bool = True
+    baselines: Choice = True  # which: see `Choice`
+    own: str | None = None  # the baseline that is evaluated, which is not compared with itself
     seen_aware: bool = False  # whether the loss of the scorer left seen items out
     reads: int | None = None  # newest events of a history that the scorer reads; None: all
     shares: bool = False  # whether the scorer reads histories that begin alike only once
@@ -62,7 +65,13 @@ class EvaluationOptions:
             raise InputError(f"the cuts k must be positive integers, not {list(self.ks)}")
         if self.seed < 0:
             raise InputError(f"the seed must not be negative; it is {self.seed}")
+        chosen_baselines(self.baselines, hidden=False)
         object.__setattr__(self, "ks", tuple(sorted(set(self.ks))))
+
+    @property
+    def hides(self) -> bool:
+        """Whether seen items are hidden, which the sampled protocols never do."""
+        return self.seen == "hide" and self.protocol == "full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +101,10 @@ class Evaluation:
     n_rows: int | None = None  # histories that were predicted from; None: one for each user
     n_targets: int | None = None  # None: one for each user
     n_users_left_out: int = 0  # of the dataset, because nothing of them is in this part
+    own: str | None = None  # the baseline that was evaluated; None: a trained model
+    baseline_settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # with those chosen
+    left_out: dict[str, str] = field(default_factory=dict)  # baseline -> why it was not computed
+    against: AgainstBaseline | None = None  # the best baseline
 
     def __getitem__(self, metric: str) -> float:
         """The mean of a metric: `evaluation["ndcg@10"]`."""
@@ -102,7 +115,10 @@ class Evaluation:
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks that a reader of the figures needs."""
-        notes = []
+        notes = [] if self.against is None else [self.against.sentence]
+        notes += [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
+        if self.hide_seen and self.own is not None:
+            notes += hidden_note(self.own)
         if self.protocol == "full" and self.n_targets_seen_before:
             notes.append(self._came_back())
         if self.splitting != LEAVE_ONE_OUT and self.n_users_left_out:
@@ -170,11 +186,12 @@ def evaluate(
     given = holdout if options.request_time == "known" else holdout.at_unknown_times()
     ranking = rank_targets(scorer, store, given, options.protocol, _rank_options(options))
     listed = list_figures(ranking.recommended, popularity)
+    beside = _beside(store, split, options, popularity)
     evaluation = Evaluation(
         protocol=options.protocol,
         split=options.split,
         seed=options.seed,
-        hide_seen=options.seen == "hide" and options.protocol == "full",
+        hide_seen=options.hides,
         ks=options.ks,
         fingerprint=store.fingerprint,
         n_items=store.n_items,
@@ -183,7 +200,11 @@ def evaluate(
         seen_aware=options.seen_aware,
         metrics=intervals(ranking.ranks, options.ks, options.seed, owners)
         | {name: Interval(value) for name, value in listed.items()},
-        baselines=_baselines(store, split, options, popularity) if options.baselines else {},
+        baselines=beside.figures,
+        own=options.own,
+        baseline_settings=beside.settings,
+        left_out=beside.left_out,
+        against=against_best(ranking.ranks, beside.ranks, options.ks, options.seed, owners),
         request_time=options.request_time if options.reads_time else None,
         by_gap=figures_by_gap(holdout, ranking.ranks, options.ks),
         splitting=options.splitting,
@@ -207,21 +228,37 @@ def user_ranks(store: SequenceStore, holdout: Holdout, ranking: Ranking) -> pl.D
     )
 
 
-def _baselines(
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """The baselines of an evaluation, by name."""
+
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
+    ranks: dict[str, IntArray] = field(default_factory=dict)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def _beside(
     store: SequenceStore, split: Split, options: EvaluationOptions, popularity: IntArray
-) -> dict[str, dict[str, float]]:
+) -> _Beside:
     """The same figures for every baseline, on the same users and candidates."""
-    # baselines read one event and score in float64, twice as wide as a model
-    limits = replace(
-        _rank_options(options), reads=1, shares=False, max_scores=8_000_000, progress=None
-    )
-    figures, holdout = {}, split.part(options.split)
-    for name, baseline in BASELINES.items():
-        scorer = baseline(split.train, store.n_items)
-        ranking = rank_targets(scorer, store, holdout, options.protocol, limits)
+    beside, fitting = _Beside(), []
+    for name in chosen_baselines(options.baselines, hidden=options.hides):
+        reason = BASELINES[name].why_not(store.n_items)
+        if reason is not None:
+            beside.left_out[name] = reason
+        elif name != options.own:
+            fitting.append(name)
+    limits, owners = _rank_options(options), split.part(options.split).owners
+    for baseline, ranking in rank_baselines(fitting, store, split, options.protocol, limits):
+        settings = asdict(baseline.config)
+        name = settings.pop("backbone")
         listed = list_figures(ranking.recommended, popularity)
-        figures[name] = means(ranking.ranks, options.ks, holdout.owners) | listed
-    return figures
+        beside.figures[name] = means(ranking.ranks, options.ks, owners) | listed
+        beside.ranks[name] = ranking.ranks
+        if settings:
+            beside.settings[name] = settings
+    return beside
 
 
 def _rank_options(options: EvaluationOptions) -> RankOptions:

@@ -7,14 +7,17 @@ from torch import Tensor
 
 from linrec.backbones import Backbone
 from linrec.backbones.prefixes import encode_prefixes
+from linrec.baselines import Baseline
 from linrec.data.dataset.sequences import Sequences
 from linrec.evaluation.ranks import Scorer
 from linrec.scoring import item_scores
 
 
-def model_scorer(model: Backbone) -> Scorer:
+def model_scorer(model: Backbone | Baseline) -> Scorer:
     """Score with the model in evaluation mode: dropout would give equal histories other scores."""
     model.eval()
+    if isinstance(model, Baseline):
+        return model
     with torch.no_grad():  # once: some backbones compute them from their weights
         vectors, bias = model.item_vectors(), model.shown_bias()
 

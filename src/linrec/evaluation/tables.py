@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from rich.box import SIMPLE_HEAD
 from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from linrec.evaluation.comparison import Comparison
 from linrec.evaluation.report import LEAVE_ONE_OUT, NEXT, Evaluation
 from linrec.evaluation.resampling import Interval
+from linrec.evaluation.verdict import shown_p
+
+BESIDE_INTERVALS = 3
+"""Baselines that fit into a terminal of 80 together with a column of intervals."""
 
 _LABELS = {
     "recall": "Recall",
@@ -23,20 +29,44 @@ _LABELS = {
 
 def evaluation_table(evaluation: Evaluation, name: str = "model") -> Table:
     """The model and its baselines side by side; the best mean of each row is bold."""
-    table = Table(title=protocol_title(evaluation), caption="\n".join(evaluation.notes) or None)
+    narrow = len(evaluation.baselines) > BESIDE_INTERVALS
+    table = Table(title=protocol_title(evaluation), caption=_caption(evaluation))
     table.add_column("metric")
     table.add_column(escape(name), justify="right")
-    table.add_column("95 % interval", justify="right", style="dim", no_wrap=True)
+    if not narrow:
+        table.add_column("95 % interval", justify="right", style="dim", no_wrap=True)
     for baseline in evaluation.baselines:
-        table.add_column(baseline, justify="right")
+        table.add_column(baseline.replace("personal-", "personal-\n"), justify="right")
     for metric, value in evaluation.metrics.items():
         baselines = [figures[metric] for figures in evaluation.baselines.values()]
         cells = [figure(metric, mean) for mean in (value.mean, *baselines)]
         best = best_of(metric, [value.mean, *baselines])
         if best is not None:
             cells[best] = f"[bold]{cells[best]}[/]"
-        table.add_row(metric_label(metric), cells[0], interval(value), *cells[1:])
+        table.add_row(metric_label(metric), *_with_interval(cells, value, narrow))
+    if narrow:
+        table.box, table.padding, table.pad_edge = SIMPLE_HEAD, (0, 0, 0, 0), False
     return table
+
+
+def _with_interval(cells: list[str], value: Interval, narrow: bool) -> list[str]:
+    """The interval after the first cell, or where the table is narrow below it."""
+    if not narrow:
+        return [cells[0], interval(value), *cells[1:]]
+    below = interval(value).replace(" to ", "-")
+    return [f"{cells[0]}\n[dim]{below}[/]" if below else cells[0], *cells[1:]]
+
+
+def _caption(evaluation: Evaluation) -> Text | None:
+    """The notes, and in colour whether the best baseline is beaten."""
+    if not evaluation.notes:
+        return None
+    caption = Text("\n".join(evaluation.notes), style="table.caption")
+    if evaluation.against is not None:
+        sentence = evaluation.against.sentence
+        colour = "not dim green" if evaluation.against.beaten else "not dim bold red"
+        caption.highlight_words([sentence], style=colour)
+    return caption
 
 
 def comparison_table(comparison: Comparison, names: tuple[str, str] = ("A", "B")) -> Table:
@@ -58,8 +88,8 @@ def comparison_table(comparison: Comparison, names: tuple[str, str] = ("A", "B")
             f"{test.mean_b:.4f}",
             f"{test.difference.mean:+.4f}",
             interval(test.difference, "+"),
-            _p(test.t_p),
-            _p(test.wilcoxon_p),
+            shown_p(test.t_p),
+            shown_p(test.wilcoxon_p),
         )
     return table
 
@@ -143,7 +173,3 @@ def interval(value: Interval, sign: str = "") -> str:
     if value.low is None or value.high is None:
         return ""
     return f"{value.low:{sign}.4f} to {value.high:{sign}.4f}"
-
-
-def _p(value: float) -> str:
-    return "< 1e-4" if value < 1e-4 else f"{value:.4f}"

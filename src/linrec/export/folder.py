@@ -14,6 +14,7 @@ from torch import Tensor
 
 from linrec.backbones import Backbone
 from linrec.backbones.state import tensors_of
+from linrec.baselines import Baseline
 from linrec.export.check import (
     SHAPES,
     TOLERANCE,
@@ -68,6 +69,11 @@ def export_onnx(
         )
     shown = opened.config.seen_in(seen)
     model = opened.load_model()
+    if isinstance(model, Baseline):
+        raise InputError(
+            f"{run} is the baseline {model.config.backbone}, which only counts and has no graph to "
+            "export; export a trained model"
+        )
     graph = bake_features(deepcopy(model))
     with write_folder(out, overwrite, marker=DESCRIPTION) as draft:
         popularity = catalogue.cold_start_scores()

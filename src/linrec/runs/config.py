@@ -10,10 +10,12 @@ from pydantic import ConfigDict
 
 from linrec.backbones.config import CONFIGS as MODEL_CONFIGS
 from linrec.backbones.config import ModelConfig
+from linrec.baselines.config import CONFIGS as BASELINE_CONFIGS
+from linrec.baselines.config import BaselineConfig
 from linrec.data.preparing.splitting import SplitConfig
 from linrec.losses.config import CONFIGS as LOSS_CONFIGS
 from linrec.losses.config import LossConfig
-from linrec.settings import check, either, setting, settings_of
+from linrec.settings import check, choose, either, setting, settings_of
 from linrec.settings import parse as parse_part
 from linrec.types import InputError, Seen, argument, parse_seen
 
@@ -21,6 +23,10 @@ Precision = Literal["float32", "bfloat16", "auto"]
 LearningRateSchedule = Literal["constant", "linear"]
 SeenSetting = Literal[Seen, "auto"]
 Content = Mapping[str, Any]
+AnyConfig = ModelConfig | BaselineConfig
+"""A baseline is chosen in the place of a backbone."""
+OF_BASELINES = ("seen", *settings_of(SplitConfig))
+"""Settings of a training that a baseline, which has none, has too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +105,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: AnyConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     split: SplitConfig = field(default_factory=SplitConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -127,9 +133,12 @@ class RunConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """As recipes and config.json have it: loss and split are parts of the training."""
+        training = asdict(self.loss) | asdict(self.split) | asdict(self.training)
+        if isinstance(self.model, BaselineConfig):
+            training = {name: training[name] for name in OF_BASELINES}
         return {
             "model": asdict(self.model),
-            "training": asdict(self.loss) | asdict(self.split) | asdict(self.training),
+            "training": training,
             "description": self.description,
         }
 
@@ -142,7 +151,7 @@ SETTINGS: dict[str, Literal["model", "training"]] = {
     **dict.fromkeys(_names(*MODEL_CONFIGS.values()), "model"),
     **dict.fromkeys(_names(*LOSS_CONFIGS.values(), SplitConfig, TrainingConfig), "training"),
 }
-"""Every setting of a run and the part it belongs to; no name is in both."""
+"""Every setting of a training and the part it belongs to; no name is in both."""
 
 
 def parse(content: Content, source: str = "") -> RunConfig:
@@ -164,18 +173,20 @@ def with_settings(content: Content, settings: Content) -> dict[str, Any]:
 
 
 def _parse(content: Content) -> RunConfig:
-    from linrec.backbones import model_config  # here, to list the settings without torch
-    from linrec.losses import loss_config
+    from linrec.losses import loss_config  # here, to list the settings without torch
 
     of_models, of_losses, of_runs = _known()
     _refuse_unknown(content, ("model", "training", "description"))
     model, training = _section(content, "model"), _section(content, "training")
     _refuse_unknown(model, of_models, " in [model]")
     _refuse_unknown(training, [name for name in of_runs if name not in of_models], " in [training]")
+    chosen = model_config(model)
+    if isinstance(chosen, BaselineConfig):
+        _refuse_training(chosen, training)
     loss = {name: training.pop(name) for name in of_losses if name in training}
     split = {name: training.pop(name) for name in settings_of(SplitConfig) if name in training}
     return RunConfig(
-        model=model_config(**model),
+        model=chosen,
         loss=loss_config(**loss),
         split=parse_part(SplitConfig, split),
         training=parse_part(TrainingConfig, training),
@@ -183,12 +194,30 @@ def _parse(content: Content) -> RunConfig:
     )
 
 
+def model_config(settings: Content) -> AnyConfig:
+    """The complete settings of the backbone or baseline that `backbone` names."""
+    from linrec.backbones.catalogue import configs as backbones
+
+    family: dict[str, type[AnyConfig]] = {**backbones(), **BASELINE_CONFIGS}
+    return choose("backbone", family, settings)
+
+
+def _refuse_training(baseline: BaselineConfig, training: Content) -> None:
+    for name in training:
+        if name not in OF_BASELINES:
+            raise InputError(
+                f"the baseline {baseline.backbone} counts and is not trained, so it has no use for "
+                f"{name}; leave {argument(name)} out, or choose {argument('backbone', 'sasrec')}"
+            )
+
+
 def _known() -> tuple[Collection[str], Collection[str], Collection[str]]:
     """The names of the settings of models, of losses and of whole runs."""
     from linrec.backbones.catalogue import configs as model_configs
     from linrec.losses.catalogue import configs as loss_configs
 
-    models, losses = model_configs().values(), loss_configs().values()
+    models = [*model_configs().values(), *BASELINE_CONFIGS.values()]
+    losses = loss_configs().values()
     return (
         _names(*models),
         _names(*losses),

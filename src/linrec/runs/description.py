@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from linrec.backbones.catalogue import AnyModelConfig
 from linrec.data.dataset.item_features import Field
 from linrec.files.guard import reading
-from linrec.runs.config import RunConfig, parse
+from linrec.runs.config import AnyConfig, RunConfig, model_config, parse
 from linrec.runs.tensors import TRAIN_AGAIN
 from linrec.types import InputError
 from linrec.validation import explain
@@ -23,12 +22,16 @@ SINCE = {"seen": "hide"}
 """What runs did before there was a setting for it, where the default is something else."""
 
 
+def _as_config(content: object) -> object:
+    return model_config(content) if isinstance(content, dict) else content
+
+
 class RunDescription(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
     format: int = FORMAT
     linrec: str
-    model: AnyModelConfig
+    model: Annotated[AnyConfig, BeforeValidator(_as_config)]
     training: dict[str, Any] = {}
     n_items: int
     dataset: dict[str, Any] = {}  # fingerprint, path

@@ -7,8 +7,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from linrec.baselines.config import CONFIGS as BASELINE_CONFIGS
+from linrec.baselines.config import BaselineConfig
 from linrec.runs.config import Content, RunConfig, parse, with_settings
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -30,7 +32,17 @@ def recipe(name: str, settings: Content | None = None) -> RunConfig:
     """
     content = _read(name)
     config = parse(content, f"recipe {name}")
-    return parse(with_settings(content, settings)) if settings else config
+    if not settings:
+        return config
+    baseline = settings.get("backbone")
+    if baseline in BASELINE_CONFIGS and not isinstance(config.model, BaselineConfig):
+        if name != "default":
+            raise InputError(
+                f"the baseline {baseline} counts and is not trained, so it has no use for the "
+                f"recipe {name}; leave {argument('recipe')} out"
+            )
+        content = {}
+    return parse(with_settings(content, settings))
 
 
 def settings_in(name: str) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from importlib import resources
 from importlib.metadata import version
 from typing import Any
 
-from linrec.backbones import ModelConfig
+from linrec.baselines import BASELINES, BaselineConfig
 from linrec.data.dataset.statistics import statistics
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.splitting import SplitConfig
@@ -17,7 +17,7 @@ from linrec.evaluation import Evaluation, metric_label
 from linrec.evaluation.tables import best_of, figure, gap_metrics, interval, protocol_title
 from linrec.losses import LossConfig
 from linrec.runs.checkpoint import Progress
-from linrec.runs.config import RunConfig, TrainingConfig
+from linrec.runs.config import OF_BASELINES, AnyConfig, RunConfig, TrainingConfig
 from linrec.runs.samples import Sample
 
 EXPLANATIONS = {
@@ -49,29 +49,33 @@ def report_page(
     curve: bytes | None,
     samples: Sequence[Sample] = (),
 ) -> str:
-    """Everything inside the one page, so that it can be mailed; curve: a PNG."""
+    """Everything inside the one page, so that it can be mailed.
+
+    curve: a PNG, None for a baseline, which learns nothing.
+    """
     from jinja2 import Environment
 
+    verdict = evaluation.against and evaluation.against.sentence
     source = (resources.files("linrec.runs") / "report.html.j2").read_text(encoding="utf-8")
     return Environment(autoescape=True).from_string(source).render(
-        title=f"{config.model.backbone} with {config.model.attention}",
+        title=_title(config.model),
         subtitle=f"linrec {version('linrec')}, dataset {store.fingerprint}" + _epochs(progress),
-        name=config.model.attention,
+        name=_name(config.model),
         protocol=protocol_title(evaluation),
-        baselines=list(evaluation.baselines),
+        baselines={name: BASELINES[name].definition for name in evaluation.baselines},
+        verdict=evaluation.against,
         metrics=_metrics(evaluation),
         gap_labels=[metric_label(metric) for metric in gap_metrics(evaluation)],
         gaps=_gaps(evaluation),
-        notes=(*evaluation.notes, *([FINAL_NOTE] if config.training.final else [])),
+        notes=[
+            *(note for note in evaluation.notes if note != verdict),
+            *([FINAL_NOTE] if config.training.final else []),
+        ],
         explanations=explanations(evaluation),
         curve=None if curve is None else b64encode(curve).decode(),
         samples=samples,
         statistics=statistics(store),
-        settings=[
-            setting
-            for part in (config.model, config.loss, config.split, config.training)
-            for setting in _settings(part)
-        ],
+        settings=_shown_settings(config),
     )  # fmt: skip
 
 
@@ -88,11 +92,32 @@ def _epochs(progress: Progress) -> str:
     return f", best of {progress.epoch} epochs: {progress.best_epoch}"
 
 
+def _title(model: AnyConfig) -> str:
+    if isinstance(model, BaselineConfig):
+        return f"{model.backbone}, a baseline"
+    return f"{model.backbone} with {model.attention}"
+
+
+def _name(model: AnyConfig) -> str:
+    return model.backbone if isinstance(model, BaselineConfig) else model.attention
+
+
+def _shown_settings(config: RunConfig) -> list[tuple[str, str]]:
+    """A baseline has neither loss nor training."""
+    if isinstance(config.model, BaselineConfig):
+        shown = _settings(config.training, OF_BASELINES)
+        return _settings(config.model) + _settings(config.split) + shown
+    parts = (config.model, config.loss, config.split, config.training)
+    return [setting for part in parts for setting in _settings(part)]
+
+
 def _settings(
-    config: ModelConfig | LossConfig | SplitConfig | TrainingConfig,
+    config: AnyConfig | LossConfig | SplitConfig | TrainingConfig,
+    only: Collection[str] | None = None,
 ) -> list[tuple[str, str]]:
     """Each setting in words; those that another split would have are left out."""
-    values = {item.name: getattr(config, item.name) for item in fields(config)}
+    names = [item.name for item in fields(config) if only is None or item.name in only]
+    values = {name: getattr(config, name) for name in names}
     if isinstance(config, SplitConfig):
         values = {name: value for name, value in values.items() if value is not None}
     return [(name, _shown(value)) for name, value in values.items()]

@@ -11,7 +11,6 @@ import polars as pl
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from linrec.backbones import Backbone
 from linrec.data.dataset.ids import check_ids
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.store import SequenceStore
@@ -32,7 +31,7 @@ from linrec.runs.report import report_page
 from linrec.runs.resuming import check_same_dataset, check_same_settings
 from linrec.runs.samples import Sample
 from linrec.runs.tensors import TRAIN_AGAIN, pack_tensors, read_tensors
-from linrec.runs.weights import UnfitWeightsError, build_around, check_values
+from linrec.runs.weights import AnyModel, UnfitWeightsError, build_around, check_values
 from linrec.types import InputError, argument
 
 CONFIG, ITEMS, WEIGHTS = "config.json", "items.parquet", "model.safetensors"
@@ -67,7 +66,7 @@ class Run:
         catalogue: Catalogue,
         *,
         overwrite: bool = False,
-        model: Backbone | None = None,
+        model: AnyModel | None = None,
         rows: Sequence[Row] = (),
     ) -> Run:
         """Make the folder in one step; with the weights and history of a finished training, too.
@@ -102,10 +101,10 @@ class Run:
         return files.steady(lambda: cls._open(files))
 
     @classmethod
-    def load(cls, folder: str | Path, *, verify: bool = True) -> tuple[Run, Backbone]:
+    def load(cls, folder: str | Path, *, verify: bool = True) -> tuple[Run, AnyModel]:
         """A run and its model, of the same moment even if another process replaces them."""
 
-        def both() -> tuple[Run, Backbone]:
+        def both() -> tuple[Run, AnyModel]:
             run = cls.open(folder, verify=verify)
             return run, run.load_model()
 
@@ -186,11 +185,11 @@ class Run:
     def features(self) -> ItemFeatures:
         return ItemFeatures.of(self.catalogue.table, self.description.features)
 
-    def load_model(self) -> Backbone:
+    def load_model(self) -> AnyModel:
         """The model with its best weights, in evaluation mode."""
         return self.files.steady(self._load_model)
 
-    def _load_model(self) -> Backbone:
+    def _load_model(self) -> AnyModel:
         weights = read_tensors(self.folder / WEIGHTS, self._read_weights())
         check_values(self.folder / WEIGHTS, weights)
         try:

@@ -10,9 +10,14 @@ from torch import Tensor
 
 from linrec.backbones import Backbone, build
 from linrec.backbones.config import ModelConfig
+from linrec.baselines import BASELINES, Baseline, BaselineConfig
 from linrec.data.dataset.item_features import ItemFeatures
+from linrec.runs.config import AnyConfig
 from linrec.runs.tensors import TRAIN_AGAIN, last_line
 from linrec.types import InputError
+
+AnyModel = Backbone | Baseline
+"""What a run can hold."""
 
 MAX_TENSORS = 20_000
 TENSORS_PER_LAYER = 4  # every block has more: attention, feed-forward network and norms
@@ -23,11 +28,17 @@ class UnfitWeightsError(Exception):
 
 
 def build_around(
-    weights: Mapping[str, Tensor], config: ModelConfig, features: ItemFeatures
-) -> Backbone:
-    """The model of these settings with these weights."""
-    _check_count(weights, config)
+    weights: Mapping[str, Tensor], config: AnyConfig, features: ItemFeatures
+) -> AnyModel:
+    """The model of these settings with these weights, or the baseline with these counts."""
     try:
+        if isinstance(config, BaselineConfig):
+            if config.open:
+                raise ValueError(f"{config.open[0]} is not decided")
+            kind = BASELINES[config.backbone]
+            kind.check_counts(weights, features.n_items)
+            return kind(config, weights)
+        _check_count(weights, config)
         _check_sizes(weights, config, features)
         model = build(config, features)
         model.load_state_dict(weights)

@@ -8,7 +8,7 @@ from linrec.serving.messages import UnfitError
 from linrec.serving.model import STRETCH, ServedModel
 from linrec.serving.past import UNKNOWN, Past
 from linrec.serving.stores import Store
-from linrec.types import InputError
+from linrec.types import PAD, InputError
 
 SAMPLE = 8  # stored users
 
@@ -16,24 +16,27 @@ SAMPLE = 8  # stored users
 @torch.inference_mode()
 def check_canary(new: ServedModel, old: ServedModel, store: Store) -> None:
     """Raise InputError if the new model must not replace the old one."""
-    finite = [new.vectors] if new.bias is None else [new.vectors, new.bias]
-    if not all(torch.isfinite(each[1:]).all() for each in finite):
+    weights = [part for part in (new.vectors, new.bias) if part is not None]
+    if not all(torch.isfinite(each[1:]).all() for each in weights):
         raise InputError(_refusal(new, "its weights are not finite"))
     histories, items = _sample(new, store)
     if items and not histories and any(old.index(item) is not None for item in items):
         raise InputError(_refusal(new, "it knows no item of a sample of stored users"))
     histories = histories or [Past.of([(1, UNKNOWN)])]
-    hidden = new.encode(histories, [UNKNOWN] * len(histories))
-    if not torch.isfinite(hidden @ new.vectors[1:].T).all():
+    if not _finite_scores(new, histories):
         raise InputError(_refusal(new, "its scores for a sample of stored users are not finite"))
 
 
 @torch.inference_mode()
 def check_finite(model: ServedModel) -> None:
     """Raise UnfitError if a model that is served gives scores that are not numbers."""
-    hidden = model.encode([Past.of([(1, UNKNOWN)])], [UNKNOWN])
-    if not torch.isfinite(hidden @ model.vectors[1:].T).all():
+    if not _finite_scores(model, [Past.of([(1, UNKNOWN)])]):
         raise UnfitError(f"the scores of the model in {model.run.name} are not finite; replace it")
+
+
+def _finite_scores(model: ServedModel, histories: list[Past]) -> bool:
+    scores = model.scores(model.encode(histories, [UNKNOWN] * len(histories)))
+    return bool(torch.isfinite(scores[:, PAD + 1 :]).all())
 
 
 def _sample(model: ServedModel, store: Store) -> tuple[list[Past], set[str]]:

@@ -12,20 +12,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from linrec.backbones import Backbone
+from linrec.baselines import Baseline
 from linrec.files.guard import reading
 from linrec.runs.manifest import checksum_of
 from linrec.runs.run import Run
-from linrec.scoring import HIDDEN
+from linrec.runs.weights import AnyModel
+from linrec.scoring import HIDDEN, item_scores
 from linrec.serving.ann import AnnIndex
 from linrec.serving.past import Indices, Past, sequences_of
 from linrec.serving.snapshot import FINGERPRINT, Origin, Snapshot, pack, unpack
 from linrec.serving.states import States, states_of
 from linrec.serving.stores import Head
-from linrec.types import PAD
+from linrec.types import PAD, InputError
 
 SNAPSHOT_FORMAT = b"3"
 # events advanced at once: bounds the memory of a long history, and the padding of a short one
 STRETCH = 256
+NO_STATE = "a baseline keeps no state of fixed size; it counts the whole history again"
 
 
 class ServedModel:
@@ -46,14 +50,16 @@ class ServedModel:
         )
         self._index = {item: row for row, item in enumerate(self.ids, start=1)}
         self.popularity = catalogue.cold_start_scores()
-        with torch.inference_mode():  # once: some backbones compute them from their weights
-            self.vectors = self._model.item_vectors().float().contiguous()
-            bias, shown = self._model.item_bias(), self._model.shown_bias()
-            self.bias = None if shown is None else shown.float()
-        self.why_no_state = self._model.why_no_state()
-        large = ann_from is not None and self.n_items >= ann_from
-        self.index_of_vectors = AnnIndex(self.vectors, bias) if large else None
-        self._states = None if self.why_no_state else states_of(self._model)
+        self.vectors, self.bias = vectors_of(model)
+        self.why_no_state = NO_STATE if isinstance(model, Baseline) else model.why_no_state()
+        self.index_of_vectors = None
+        if self.vectors is not None and ann_from is not None and self.n_items >= ann_from:
+            assert isinstance(model, Backbone)
+            # without what may not be shown: an approximate search has no place for -inf
+            self.index_of_vectors = AnnIndex(self.vectors, model.item_bias())
+        self._states = None
+        if isinstance(model, Backbone) and self.why_no_state is None:
+            self._states = states_of(model)
 
     @property
     def streams(self) -> bool:
@@ -169,12 +175,51 @@ class ServedModel:
             # in stretches, whose memory does not grow with the history
             snapshots = self.advance([(None, past) for past in histories])
             return self.hidden([snapshot.state for snapshot in snapshots], at)
-        return self._model.encode(sequences_of(histories, at)).float()
+        sequences = sequences_of(histories, at)
+        if isinstance(self._model, Baseline):
+            scores: Tensor = self._model(sequences)
+            return scores
+        return self._model.encode(sequences).float()
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """The scores of all items for each row: [rows, n_items + 1]."""
+        if self.vectors is None:
+            return hidden
+        return item_scores(hidden, self.vectors, self.bias)
 
     def score(self, hidden: Tensor, item: int) -> Tensor:
         """The score of one item for each row: [rows]."""
+        if self.vectors is None:
+            return hidden[:, item]
         score = hidden @ self.vectors[item]
         return score if self.bias is None else score + self.bias[item]
+
+    @torch.inference_mode()
+    def similarities(self, item: int) -> Tensor:
+        """The cosine of each item with this one: [n_items + 1]."""
+        if self.vectors is not None:
+            unit = torch.nn.functional.normalize(self.vectors, dim=1)
+            return unit @ unit[item]
+        known = self._model.similar(item) if isinstance(self._model, Baseline) else None
+        if known is None:
+            name = self.description.model.backbone
+            raise InputError(
+                f"the baseline {name} cannot tell which items are similar; serve a trained model "
+                "or item-knn for that"
+            )
+        return known
+
+
+def vectors_of(model: AnyModel) -> tuple[Tensor | None, Tensor | None]:
+    """The item vectors, made once because some backbones compute them, and the item biases.
+
+    None of a baseline: what it encodes a history as are the scores of all items.
+    """
+    if isinstance(model, Baseline):
+        return None, None
+    with torch.inference_mode():
+        bias = model.shown_bias()
+        return model.item_vectors().float().contiguous(), None if bias is None else bias.float()
 
 
 def fingerprint_of(run: Path) -> bytes:

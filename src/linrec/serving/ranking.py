@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from linrec.data.dataset.sequences import Sequences
-from linrec.scoring import HIDDEN, hide_seen, item_scores, top_k
+from linrec.scoring import HIDDEN, hide_seen, top_k
 from linrec.serving.ann import fetched
 from linrec.serving.model import ServedModel
 from linrec.serving.past import Indices, Past
@@ -111,7 +111,9 @@ def _scores(model: ServedModel, requests: Sequence[RankRequest]) -> Tensor:
     scores = model.popularity.repeat(len(requests), 1)
     if rows:
         encoded = _stacked([requests[row] for row in rows])
-        scores[rows] = item_scores(encoded, model.vectors, model.bias)
+        known = model.scores(encoded)
+        scores = scores.to(known.dtype)
+        scores[rows] = known
     return scores
 
 
@@ -122,8 +124,7 @@ def _stacked(requests: Sequence[RankRequest]) -> Tensor:
 @torch.inference_mode()
 def similar(model: ServedModel, item: int, k: int) -> Ranked:
     """The items whose vectors point the same way: cosines."""
-    unit = torch.nn.functional.normalize(model.vectors, dim=1)
-    scores = (unit @ unit[item])[None]
+    scores = model.similarities(item)[None].clone()
     scores[:, PAD] = HIDDEN
     scores[:, item] = HIDDEN
     items, best = top_k(scores, min(k, model.n_items))

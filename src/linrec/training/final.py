@@ -135,7 +135,7 @@ def train_on_all(
         model.untrained = None
         return trained
     torch.manual_seed(plan.config.training.seed)
-    new = build(plan.config.model, plan.features)
+    new = build(model.config, plan.features)
     epochs = trained.progress.best_epoch
     trainer = FinalTrainer(new, plan.store, split, plan.config, callbacks, epochs=epochs)
     callbacks.on_message(

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from linrec.backbones.config import FeatureConfig, ModelConfig
+from linrec.backbones.config import FeatureConfig
+from linrec.baselines import Baseline, BaselineConfig
 from linrec.data.dataset.item_features import ITEM, Field, ItemFeatures, choose_fields
 from linrec.data.dataset.splits import Split
 from linrec.data.dataset.store import SequenceStore, named
 from linrec.data.dataset.ties import is_sorted
 from linrec.runs.catalogue import Catalogue
-from linrec.runs.config import RunConfig
+from linrec.runs.config import AnyConfig, RunConfig
 from linrec.runs.description import RunDescription
 from linrec.runs.run import Run
 from linrec.training.seen import with_seen
@@ -68,24 +69,31 @@ class Plan:
         )  # fmt: skip
 
     def open(
-        self, folder: Path | None, catalogue: Catalogue, *, resume: bool, overwrite: bool
-    ) -> Run | None:
-        """Make the run folder, or open it to continue the same training; None without a folder."""
-        if folder is None:
-            return None
+        self,
+        folder: Path,
+        catalogue: Catalogue,
+        *,
+        resume: bool,
+        overwrite: bool,
+        model: Baseline | None = None,
+    ) -> Run:
+        """Make the run folder, or open it to continue the same training.
+
+        model: one that is complete already.
+        """
         if resume:
             return Run.resume(folder, self.description, self.features)
         data = self.store.path
         if data is not None and data.resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{folder} holds the dataset {data}; choose another path")
-        return Run.create(folder, self.description, catalogue, overwrite=overwrite)
+        return Run.create(folder, self.description, catalogue, overwrite=overwrite, model=model)
 
 
 def _with_possible_times(
-    model: ModelConfig, store: SequenceStore, warn: Callable[[str], None], requested: bool
-) -> ModelConfig:
+    model: AnyConfig, store: SequenceStore, warn: Callable[[str], None], requested: bool
+) -> AnyConfig:
     """Without time_gaps where the times are only an order."""
-    if not model.time_gaps or store.times_kind.kind == "real":
+    if isinstance(model, BaselineConfig) or not model.time_gaps or store.times_kind.kind == "real":
         return model
     trouble = f"the times of {named(store)} are only an order ({store.times_kind.reason})"
     if requested:
