@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from linrec.data.dataset.sequences import IntArray, Sequences, events_of
-from linrec.types import PAD
+from linrec.layers.repeats import additions
+from linrec.types import PAD, PastCounts
 
 HIDDEN = float("-inf")
 CACHED_SCORES = 1 << 20
@@ -37,6 +38,15 @@ def item_scores(hidden: Tensor, item_vectors: Tensor, bias: Tensor | None = None
         scores = scores + bias.float()
     scores[:, PAD] = HIDDEN
     return scores
+
+
+def add_repeats(scores: Tensor, weights: Tensor, past: PastCounts) -> Tensor:
+    """The scores with what past items gain; no item that is hidden is shown by it.
+
+    scores: [B, n_items + 1].  weights: [B, 1 + K], of a `RepeatHead`.
+    """
+    gained = additions(weights, past)
+    return scores.index_put((gained.rows, gained.items), gained.values, accumulate=True)
 
 
 def hide_seen(scores: Tensor, histories: Sequences) -> Tensor:

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from linrec.backbones import Backbone
+from linrec.data.dataset.past_counts import counts_of
 from linrec.data.dataset.sequences import Sequences
 from linrec.evaluation.ranks import Scorer
-from linrec.scoring import item_scores
+from linrec.scoring import add_repeats, item_scores
 
 
 def model_scorer(model: Backbone) -> Scorer:
@@ -18,6 +19,11 @@ def model_scorer(model: Backbone) -> Scorer:
         vectors, bias = model.item_vectors(), model.item_bias()
 
     def score(histories: Sequences) -> Tensor:
-        return item_scores(model.encode(histories), vectors, bias)
+        hidden = model.encode(histories)
+        scores = item_scores(hidden, vectors, bias)
+        if model.repeat is not None:
+            past = counts_of(histories, model.config.time_gaps).to(model.device)
+            scores = add_repeats(scores, model.repeat(hidden.float()), past)
+        return scores
 
     return score
