@@ -141,16 +141,14 @@ class PastCounts(NamedTuple):
 
     def to(self, device: torch.device) -> PastCounts:
         """The same counts on a device."""
-        return PastCounts(
-            *(
-                part
-                if part is None
-                else SeenItems(*(each.to(device) for each in part))
-                if isinstance(part, SeenItems)
-                else part.to(device)
-                for part in self
-            )
-        )
+        moved: Any = [part if part is None else _moved(part, device) for part in self]
+        return PastCounts(*moved)
+
+
+def _moved(part: Tensor | SeenItems, device: torch.device) -> Tensor | SeenItems:
+    if isinstance(part, SeenItems):
+        return SeenItems(*(each.to(device) for each in part))
+    return part.to(device)
 
 
 class Events(NamedTuple):

@@ -84,9 +84,9 @@ def test_event_by_event_they_are_the_same_wherever_the_history_is_cut(histories,
             items = np.array([item for item, _ in row], np.int64)
             times = np.array([time for _, time in row], float)
             cut = data.draw(st.integers(0, len(row)))
-            user = ItemCounts.none(timed).after(items[:cut], times[:cut] if timed else None)
-            users.append(user.after(items[cut:], times[cut:] if timed else None))
-        found = read(counts_of_users(users, np.full(len(users), at)), len(users))
+            user = ItemCounts.none(timed).after(items[:cut], times[:cut])
+            users.append(user.after(items[cut:], times[cut:]))
+        found = read(counts_of_users(users, [at] * len(users)), len(users))
         for mine, row in zip(found, histories, strict=True):
             clock = [time for _, time in row] if timed else None
             assert_same(mine, slow([item for item, _ in row], clock, at))
@@ -105,7 +105,9 @@ def test_before_each_event_of_a_training_they_are_those_of_the_history_so_far(
     lengths, timed
 ) -> None:
     rows = training_rows(lengths, timed=timed)
-    events = np.concatenate([np.arange(s + 1, e) for s, e in zip(rows.starts, rows.ends)])
+    events = np.concatenate(
+        [np.arange(s + 1, e) for s, e in zip(rows.starts, rows.ends, strict=True)]
+    )
     rng = np.random.default_rng(1)
     events = rng.permutation(events)[: max(1, 2 * len(events) // 3)]  # some of them, in any order
     unknown = rng.random(len(events)) < 0.3
@@ -154,5 +156,5 @@ def test_a_chunk_of_targets_has_its_part_of_the_pairs() -> None:
 def test_a_user_without_a_past_has_no_counts() -> None:
     nobody = ItemCounts.none(timed=True)
     assert nobody.sums.shape == (0, half_lives(timed=True))
-    assert len(pairs_of(counts_of_users([nobody], np.array([math.nan]))).rows) == 0
+    assert len(pairs_of(counts_of_users([nobody], [math.nan])).rows) == 0
     assert len(pairs_of(counts_of(Sequences.of([[]], [[]]), timed=True)).rows) == 0

@@ -40,7 +40,9 @@ def case(n_items: int, lengths: tuple[int, ...], *, timed: bool = True) -> Case:
     rows = [rng.integers(1, n_items + 1, 4 + length) for length in lengths]
     clock = [np.cumsum(np.exp(rng.uniform(0, 14, len(row)))) for row in rows]
     histories = Sequences.of([row.tolist() for row in rows], clock if timed else None)
-    events = np.concatenate([np.arange(s + 4, e) for s, e in zip(histories.starts, histories.ends)])
+    events = np.concatenate(
+        [np.arange(s + 4, e) for s, e in zip(histories.starts, histories.ends, strict=True)]
+    )
     unknown = rng.random(len(events)) < 0.3
     counted = [
         counted_before(row.tolist(), time.tolist() if timed else None, n)
@@ -69,7 +71,9 @@ def counted_before(items: list[int], times: list[float] | None, n: int) -> dict[
         at = [place for place in range(n) if items[place] == item]
         counts = [sum(0.5 ** ((n - 1 - p) / half) for p in at) for half in IN_EVENTS]
         if times is not None:
-            counts += [sum(0.5 ** ((times[n] - times[p]) / half) for p in at) for half in IN_SECONDS]
+            counts += [
+                sum(0.5 ** ((times[n] - times[p]) / half) for p in at) for half in IN_SECONDS
+            ]
         features[item] = torch.tensor([1.0, *map(math.log1p, counts)], dtype=torch.float64)
     return features
 
@@ -154,9 +158,7 @@ def sampled(name: str, given: Case, mine: list[Tensor], n_items: int) -> Tensor:
     loss.negatives = n_items
     loss.sampler = Every(np.r_[0, np.full(n_items, 5, np.int64)], 0.0)
     hidden, vectors, weights = mine
-    return loss(
-        hidden, given.targets, ItemVectors(vectors), repeats=Repeats(weights, given.past)
-    )
+    return loss(hidden, given.targets, ItemVectors(vectors), repeats=Repeats(weights, given.past))
 
 
 @pytest.mark.usefixtures("_any_chunks")

@@ -23,17 +23,22 @@ def check_canary(new: ServedModel, old: ServedModel, store: Store) -> None:
     if items and not histories and any(old.index(item) is not None for item in items):
         raise InputError(_refusal(new, "it knows no item of a sample of stored users"))
     histories = histories or [Past.of([(1, UNKNOWN)])]
-    hidden = new.encode(histories, [UNKNOWN] * len(histories))
-    if not torch.isfinite(hidden @ new.vectors[1:].T).all():
+    if not _finite_scores(new, histories):
         raise InputError(_refusal(new, "its scores for a sample of stored users are not finite"))
 
 
 @torch.inference_mode()
 def check_finite(model: ServedModel) -> None:
     """Raise UnfitError if a model that is served gives scores that are not numbers."""
-    hidden = model.encode([Past.of([(1, UNKNOWN)])], [UNKNOWN])
-    if not torch.isfinite(hidden @ model.vectors[1:].T).all():
+    if not _finite_scores(model, [Past.of([(1, UNKNOWN)])]):
         raise UnfitError(f"the scores of the model in {model.run.name} are not finite; replace it")
+
+
+def _finite_scores(model: ServedModel, histories: list[Past]) -> bool:
+    moments = [UNKNOWN] * len(histories)
+    counts = [model.counts(past) for past in histories]
+    scores = model.scores(model.encode(histories, moments), counts, moments)
+    return bool(torch.isfinite(scores[:, 1:]).all())
 
 
 def _sample(model: ServedModel, store: Store) -> tuple[list[Past], set[str]]:

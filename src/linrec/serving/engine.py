@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from linrec.data.dataset.past_counts import ItemCounts
 from linrec.serving import ranking
 from linrec.serving.appending import Append, Appended, Appender, NewEvent
 from linrec.serving.batcher import Batcher, LongWork
@@ -160,7 +161,9 @@ class Engine:
         if not model.streams:
             return self._of_events(model, self._stored(model, request.user), request.at)
         snapshot = model.read(head) or self._rebuild(model, request.user)
-        return _Known(snapshot.state, snapshot.seen) if len(snapshot.seen) else _NOTHING
+        if not len(snapshot.seen):
+            return _NOTHING
+        return _Known(snapshot.state, snapshot.seen, snapshot.counts)
 
     def _of_events(self, model: ServedModel, past: Past, at: RequestTime) -> _Known:
         """Short histories are encoded together with others; a long one would keep them waiting."""
@@ -168,9 +171,9 @@ class Engine:
             return _NOTHING
         seen = np.unique(past.items)
         if len(past) <= STRETCH:
-            return _Known(past, seen)
+            return _Known(past, seen, model.counts(past))
         with self._long_work.turn():
-            return _Known(model.encode([past], [seconds_of(at)])[0], seen)
+            return _Known(model.encode([past], [seconds_of(at)])[0], seen, model.counts(past))
 
     def _stored(self, model: ServedModel, user: str) -> Past:
         return model.past((event.item, event.time) for event in self.store.history(user))
@@ -317,6 +320,7 @@ class Engine:
 class _Known:
     past: Tensor | bytes | Past | None  # as in `RankRequest`
     seen: Indices
+    counts: ItemCounts | None = None
 
 
 _NOTHING = _Known(None, np.empty(0, np.int64))
@@ -327,7 +331,8 @@ def _rank_request(model: ServedModel, request: RecommendRequest, known: _Known) 
     if not request.keep_seen:
         hide = np.concatenate([known.seen, hide])
     only = None if request.only is None else model.indices(request.only)
-    return RankRequest(model, known.past, seconds_of(request.at), request.k, hide, only)
+    at = seconds_of(request.at)
+    return RankRequest(model, known.past, at, request.k, hide, only, known.counts)
 
 
 def _rank(rank_requests: list[RankRequest]) -> list[Ranked]:

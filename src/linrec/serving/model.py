@@ -11,9 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrec.data.dataset.past_counts import ItemCounts, counts_of_users
 from linrec.files.guard import reading
+from linrec.layers.repeats import additions
 from linrec.runs.manifest import checksum_of
 from linrec.runs.run import Run
+from linrec.scoring import add_repeats, item_scores
 from linrec.serving.ann import AnnIndex
 from linrec.serving.past import Indices, Past, sequences_of
 from linrec.serving.snapshot import FINGERPRINT, Origin, Snapshot, pack, unpack
@@ -144,9 +147,23 @@ class ServedModel:
             for row, state in zip(rows_left, after, strict=True):
                 states[row] = state
         return [
-            Snapshot(state, _union(None if old is None else old.seen, past.items))
+            self._snapshot(state, old, past)
             for state, (old, past) in zip(states, users, strict=True)
         ]
+
+    def _snapshot(self, state: bytes, old: Snapshot | None, past: Past) -> Snapshot:
+        counts = self.counts(past, None if old is None else old.counts)
+        if counts is not None:
+            return Snapshot(state, counts.items, counts)
+        return Snapshot(state, _union(None if old is None else old.seen, past.items))
+
+    def counts(self, past: Past, before: ItemCounts | None = None) -> ItemCounts | None:
+        """Of the items of the past, after some counts before it; None without a repeat head."""
+        if self._model.repeat is None:
+            return None
+        before = before or ItemCounts.none(self.reads_time)
+        known = past.items != PAD
+        return before.after(past.items[known], past.times[known])
 
     @torch.inference_mode()
     def encode(self, histories: Sequence[Past], at: Sequence[float]) -> Tensor:
@@ -157,10 +174,25 @@ class ServedModel:
             return self.hidden([snapshot.state for snapshot in snapshots], at)
         return self._model.encode(sequences_of(histories, at)).float()
 
-    def score(self, hidden: Tensor, item: int) -> Tensor:
-        """The score of one item for each row: [rows]."""
-        score = hidden @ self.vectors[item]
-        return score if self.bias is None else score + self.bias[item]
+    @torch.inference_mode()
+    def scores(
+        self, hidden: Tensor, counts: Sequence[ItemCounts | None], at: Sequence[float]
+    ) -> Tensor:
+        """Of all items for each row, in requests at these times: [rows, n_items + 1]."""
+        scores = item_scores(hidden, self.vectors, self.bias)
+        if self._model.repeat is None:
+            return scores
+        past = counts_of_users([known for known in counts if known is not None], at)
+        return add_repeats(scores, self._model.repeat(hidden), past)
+
+    def past_scores(self, hidden: Tensor, counts: ItemCounts, at: float) -> Tensor:
+        """Of one user's past items alone. hidden: [width]."""
+        assert self._model.repeat is not None
+        items = torch.from_numpy(counts.items)
+        score = self.vectors[items] @ hidden
+        score = score if self.bias is None else score + self.bias[items]
+        gained = additions(self._model.repeat(hidden[None]), counts_of_users([counts], [at]))
+        return score + gained.values
 
 
 def fingerprint_of(run: Path) -> bytes:

@@ -48,16 +48,14 @@ class TrainingBatches:
             return batch
         events = self._target_events(inputs, batch)
         return batch._replace(
-            seen=self.seen and self.seen.before(events),
-            past=self.past and self.past.before(events, _requested_at_unknown_times(batch)),
+            seen=None if self.seen is None else self.seen.before(events),
+            past=None if self.past is None else self.past.before(events, _unknown_times(batch)),
         )
 
     def __iter__(self) -> Iterator[SequenceBatch]:
         return (self[index] for index in range(len(self)))
 
-    def with_seen(
-        self, seen: SeenIndex | None, past: RepeatIndex | None = None
-    ) -> TrainingBatches:
+    def with_seen(self, seen: SeenIndex | None, past: RepeatIndex | None = None) -> TrainingBatches:
         """The same batches, with what was seen before each target in the whole history."""
         return replace(self, seen=seen, past=past)
 
@@ -175,7 +173,7 @@ def _before_next(inputs: Sequences, unknown: float, rng: np.random.Generator) ->
     return replace(rows, until=forget_some(rows.until, unknown, rng))
 
 
-def _requested_at_unknown_times(batch: SequenceBatch) -> NDArray[np.bool_]:
+def _unknown_times(batch: SequenceBatch) -> NDArray[np.bool_]:
     """[targets], whether the encoder is not given the time of each target."""
     targets = (batch.targets != PAD).numpy()
     if batch.following is None:

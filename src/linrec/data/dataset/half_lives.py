@@ -30,7 +30,7 @@ def remaining(
 
     An unknown number of seconds (NaN) leaves nothing of the counts that decay with time.
     """
-    left = np.exp2(-events[:, None] / np.array(IN_EVENTS))
+    left: NDArray[np.float64] = np.exp2(-events[:, None] / np.array(IN_EVENTS))
     if seconds is None:
         return left
     in_time = np.exp2(-np.maximum(seconds, 0.0)[:, None] / np.array(IN_SECONDS))

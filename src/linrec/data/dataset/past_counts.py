@@ -1,13 +1,15 @@
 """How often each user has had each item, and how long ago: counts that decay at several rates.
 
 An event counts 2 ** (-age / half-life). Its age is the number of later events, or the seconds until
-the request; an event of unknown time has no counts that decay with time. A request of unknown time
-is as old as the newest event.
+the request; an event of unknown time has no counts that decay with time. No request is before the
+newest event, and one of unknown time is when that was.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +22,14 @@ from linrec.types import PastCounts
 Floats = NDArray[np.float64]
 
 
+class _Rows(NamedTuple):
+    """Events, or what some events of one item come to: where the newest was, and counts there."""
+
+    places: IntArray  # [R], positions in the history
+    times: Floats | None  # [R], the latest known one, NaN if there is none
+    sums: NDArray[np.floating]  # [R, K]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemCounts:
     """The past of one user item by item, each as it was right after its newest event.
@@ -29,42 +39,31 @@ class ItemCounts:
 
     items: IntArray  # [D], each once, in order
     places: IntArray  # [D], position of the item's newest event in the history
-    times: Floats | None  # [D], of the newest event whose time is known, NaN if there is none
+    times: Floats | None  # [D], latest known time of the item, NaN if there is none
     sums: NDArray[np.float32]  # [D, K]
-    events: int  # in the history
-    newest: float = np.nan  # the latest known time
+    events: int = 0  # in the history
+    newest: float = np.nan  # the latest known time of all
 
     @classmethod
     def none(cls, timed: bool) -> ItemCounts:
-        """Of a user without a past."""
+        """Of a user without a past. timed: whether counts decay with time too."""
         nothing = np.empty(0, np.int64)
         sums = np.empty((0, half_lives(timed)), np.float32)
-        return cls(nothing, nothing, np.empty(0) if timed else None, sums, 0)
+        return cls(nothing, nothing, np.empty(0) if timed else None, sums)
 
-    def after(self, items: IntArray, times: Floats | None = None) -> ItemCounts:
+    def after(self, items: IntArray, times: Floats) -> ItemCounts:
         """With some more events, oldest first."""
+        timed = self.times is not None
         known, slots = np.unique(np.concatenate([self.items, items]), return_inverse=True)
-        old, new = slots[: len(self.items)], slots[len(self.items) :]
-        places, sums = np.zeros(len(known), np.int64), np.zeros((len(known), self.sums.shape[1]))
-        places[old], sums[old] = self.places, self.sums
-        clock = None
-        if self.times is not None:
-            clock = np.full(len(known), np.nan)
-            clock[old] = self.times
-            times = np.full(len(items), np.nan) if times is None else times
-        for n, slot in enumerate(new.tolist()):
-            place, seconds = self.events + n, None
-            if clock is not None and times is not None:
-                latest = np.fmax(clock[slot], times[n])
-                # an unknown time leaves the counts that decay with time as they were
-                since = 0.0 if np.isnan(times[n]) else latest - clock[slot]
-                seconds, clock[slot] = np.array([since, latest - times[n]]), latest
-            old_left, new_left = remaining(np.array([place - places[slot], 0.0]), seconds)
-            sums[slot], places[slot] = sums[slot] * old_left + new_left, place
-        newest = self.newest if times is None else np.fmax.reduce([self.newest, *times])
-        return replace(
-            self, items=known, places=places, times=clock, sums=sums.astype(np.float32),
-            events=self.events + len(items), newest=float(newest),
+        places = self.events + np.arange(len(items))
+        clock = None if self.times is None else np.concatenate([self.times, times])
+        sums = np.concatenate([self.sums, np.ones((len(items), half_lives(timed)))])
+        rows = _Rows(np.concatenate([self.places, places]), clock, sums)
+        joined = _joined(slots, len(known), rows)
+        newest = np.fmax.reduce(times, initial=self.newest) if timed else np.nan
+        return ItemCounts(
+            known, joined.places, joined.times, joined.sums.astype(np.float32),
+            self.events + len(items), float(newest),
         )  # fmt: skip
 
 
@@ -74,74 +73,68 @@ def counts_of(histories: Sequences, timed: bool) -> PastCounts:
     timed: whether counts decay with time too; histories without times have only unknown ones.
     """
     rows, items = events_of(histories)
-    keys, first, key = np.unique(
+    _, first, key = np.unique(
         rows * (items.max(initial=0) + 1) + items, return_index=True, return_inverse=True
     )
-    place = np.arange(len(rows)) - (np.cumsum(histories.lengths) - histories.lengths)[rows]
-    last = np.zeros(len(keys), np.int64)
-    np.maximum.at(last, key, place)
-    times = clock = seconds = None
+    places = np.arange(len(rows)) - (np.cumsum(histories.lengths) - histories.lengths)[rows]
+    times = moments = None
     if timed:
         known = histories.flat_times()
         times = np.full(len(rows), np.nan) if known is None else known
-        clock = np.full(len(keys), -np.inf)
-        np.fmax.at(clock, key, times)
-        clock = np.where(np.isinf(clock), np.nan, clock)
-        seconds = clock[key] - times
-    left = remaining((last[key] - place).astype(np.float64), seconds)
-    sums = np.stack([np.bincount(key, column, len(keys)) for column in left.T], 1)
-    newest = None if times is None else _newest_time(rows, times, len(histories))
-    return _one_target_each(
-        rows[first], items[first], last, clock, sums.astype(np.float32),
-        histories.lengths, _moments(newest, histories),
-    )  # fmt: skip
+        newest = _latest(rows, len(histories), times)
+        moments = np.fmax(newest, histories.until_or_unknown())
+    events = _Rows(places, times, np.ones((len(rows), half_lives(timed))))
+    joined = _joined(key, len(first), events)
+    return _one_target_each(rows[first], items[first], joined, histories.lengths, moments)
 
 
-def counts_of_users(users: list[ItemCounts], at: Floats) -> PastCounts:
+def counts_of_users(users: Sequence[ItemCounts], at: Sequence[float]) -> PastCounts:
     """The same from the streaming form, for requests at these times (NaN: unknown)."""
-    lengths = np.array([len(user.items) for user in users], np.int64)
-    rows = np.repeat(np.arange(len(users)), lengths)
+    rows = np.repeat(np.arange(len(users)), [len(user.items) for user in users])
     clocks = [user.times for user in users if user.times is not None]
-    newest = np.array([user.newest for user in users])
+    moments = np.fmax(np.array(at, np.float64), [user.newest for user in users])
     return _one_target_each(
         rows,
         np.concatenate([user.items for user in users]),
-        np.concatenate([user.places for user in users]),
-        np.concatenate(clocks) if clocks else None,
-        np.concatenate([user.sums for user in users]),
+        _Rows(
+            np.concatenate([user.places for user in users]),
+            np.concatenate(clocks) if clocks else None,
+            np.concatenate([user.sums for user in users]),
+        ),
         np.array([user.events for user in users]),
-        np.fmax(at, newest) if clocks else None,
+        moments if clocks else None,
     )
+
+
+def _joined(key: IntArray, keys: int, rows: _Rows) -> _Rows:
+    """Rows of one key as one row, at the newest of them: what is older has decayed until then."""
+    places = np.zeros(keys, np.int64)
+    np.maximum.at(places, key, rows.places)
+    times = None if rows.times is None else _latest(key, keys, rows.times)
+    seconds = None if times is None or rows.times is None else times[key] - rows.times
+    left = rows.sums * remaining((places[key] - rows.places).astype(np.float64), seconds)
+    sums = [np.bincount(key, column, keys) for column in left.T]
+    return _Rows(places, times, np.stack(sums, 1).astype(np.float64))
+
+
+def _latest(key: IntArray, keys: int, times: Floats) -> Floats:
+    """The latest known time of each key, NaN if there is none."""
+    latest = np.full(keys, -np.inf)
+    np.fmax.at(latest, key, times)
+    return np.where(np.isinf(latest), np.nan, latest)
 
 
 def _one_target_each(
-    rows: IntArray,
-    items: IntArray,
-    places: IntArray,
-    times: Floats | None,
-    sums: NDArray[np.float32],
-    ends: IntArray,
-    moments: Floats | None,
+    targets: IntArray, items: IntArray, rows: _Rows, ends: IntArray, moments: Floats | None
 ) -> PastCounts:
-    """rows: [Q], the target of each, in order."""
+    """targets: [R], of each row, in order. ends, moments: [T]."""
     return PastCounts(
         torch.from_numpy(items.astype(np.int64)),
-        torch.from_numpy(sums),
-        torch.from_numpy(places),
-        None if times is None else torch.from_numpy(times),
+        torch.from_numpy(rows.sums.astype(np.float32)),
+        torch.from_numpy(rows.places),
+        None if rows.times is None else torch.from_numpy(rows.times),
         torch.arange(len(items)),
-        torch.from_numpy(np.bincount(rows, minlength=len(ends)).astype(np.int64)),
-        torch.from_numpy(ends),
+        torch.from_numpy(np.bincount(targets, minlength=len(ends)).astype(np.int64)),
+        torch.from_numpy(ends.astype(np.int64)),
         None if moments is None else torch.from_numpy(moments),
     )
-
-
-def _newest_time(rows: IntArray, times: Floats, users: int) -> Floats:
-    newest = np.full(users, -np.inf)
-    np.fmax.at(newest, rows, times)
-    return np.where(np.isinf(newest), np.nan, newest)
-
-
-def _moments(newest: Floats | None, histories: Sequences) -> Floats | None:
-    """No request is before the newest event; one of unknown time is when that was."""
-    return None if newest is None else np.fmax(newest, histories.until_or_unknown())

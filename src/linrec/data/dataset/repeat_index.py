@@ -89,7 +89,7 @@ class RepeatIndex:
 def _slots_and_sums(rows: Sequences, events: IntArray) -> tuple[IntArray, Floats]:
     """events: all of the rows, end to end."""
     row, items = events_of(rows)
-    keys, first, key = np.unique(
+    _, first, key = np.unique(
         row * (items.max(initial=0) + 1) + items, return_index=True, return_inverse=True
     )
     appeared = np.argsort(np.argsort(first))  # keys by their first appearance, over all rows
