@@ -94,7 +94,7 @@ def evaluate(recommender: linrec.Recommender, folder: Path, data: linrec.Sequenc
     for protocol in PROTOCOLS:
         name = f"test-{protocol}"
         if not run.has_evaluation(name):
-            run.save_evaluation(*recommender.evaluate_users(data, protocol=protocol))
+            run.save_evaluation(*recommender.evaluate_users(data, protocol=protocol, seen="hide"))
         evaluation, ranks = run.load_evaluation(name)
         figures[name] = evaluation.to_dict()
         if protocol == "full":

@@ -180,7 +180,7 @@ def test_what_was_seen_is_hidden_unless_asked_for(trained: Recommender) -> None:
     hidden = trained.recommend([seen], k=N_ITEMS)
     assert len(hidden) == N_ITEMS - 3
     assert not set(seen) & set(hidden.table["item"])
-    shown = trained.recommend([seen], k=N_ITEMS, hide_seen=False)
+    shown = trained.recommend([seen], k=N_ITEMS, seen="keep")
     assert len(shown) == N_ITEMS
     assert set(shown.table["item"]) == {f"i{index:02d}" for index in range(N_ITEMS)}
     assert shown.table["score"].is_finite().all()
@@ -224,16 +224,16 @@ def test_frames_out(trained: Recommender) -> None:
 
 
 @pytest.mark.parametrize("part", ["test", "valid"])
-@pytest.mark.parametrize("hide_seen", [True, False])
+@pytest.mark.parametrize("seen", ["hide", "keep"])
 def test_the_rank_is_the_place_in_the_list(
-    trained: Recommender, store: SequenceStore, part: str, hide_seen: bool
+    trained: Recommender, store: SequenceStore, part: str, seen: str
 ) -> None:
     """Metrics and users see one ranking."""
-    _, ranks = trained.evaluate_users(split=part, hide_seen=hide_seen)
+    _, ranks = trained.evaluate_users(split=part, seen=seen)
     known = {"test": -1, "valid": -2}[part]
     histories = [history(store, user)[:known] for user in ranks["user"]]
     assert [len(row) for row in histories] == ranks["history_length"].to_list()
-    found = trained.recommend(histories, k=N_ITEMS, hide_seen=hide_seen)
+    found = trained.recommend(histories, k=N_ITEMS, seen=seen)
     places = ranks.with_row_index("row").join(
         found.table.rename({"user": "row", "rank": "place"}).cast({"row": pl.UInt32}),
         left_on=["row", "target"],

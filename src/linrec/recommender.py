@@ -18,7 +18,7 @@ from linrec.backbones import Backbone, build
 from linrec.data.dataset.histories import Histories, of_items, of_users
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
-from linrec.data.dataset.store import SequenceStore, same_dataset
+from linrec.data.dataset.store import SequenceStore, named, same_dataset
 from linrec.data.preparing.moments import Moment, requested_at, split_pairs
 from linrec.data.preparing.prepare import prepare
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
@@ -35,9 +35,9 @@ from linrec.scoring import hide_seen as hide
 from linrec.scoring import top_k
 from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
 from linrec.training.loop import Trained, Trainer
-from linrec.training.plan import Plan, named
+from linrec.training.plan import Plan
 from linrec.training.precision import with_precision
-from linrec.types import COLD_START, PAD, InputError, Recommendations, argument
+from linrec.types import COLD_START, PAD, InputError, Recommendations, Seen, argument
 
 Part = TypeVar("Part")
 
@@ -102,10 +102,11 @@ class Recommender:
         _check_trainable(split)
         listeners = CallbackList(callbacks)
         warn = listeners.on_message if callbacks else warnings.warn
-        plan = Plan.of(self._requested, store, warn, self._named)
+        resumed = folder if resume else None
+        plan = Plan.of(self._requested, store, warn, self._named, resumed)
         torch.manual_seed(plan.config.training.seed)
         model = build(plan.config.model, plan.features)
-        config = with_precision(plan.config, model, split, folder if resume else None)
+        config = with_precision(plan.config, model, split, resumed)
         plan = replace(plan, config=config)
         trainer = Trainer(model, store, split, plan.config, listeners)
         # only now: nothing is written or replaced before everything that was requested is possible
@@ -163,6 +164,7 @@ class Recommender:
             reads=config.model.max_length,
             reads_time=config.model.time_gaps,
             seen_aware=config.loss.seen_aware,
+            seen=config.seen_in(options.pop("seen", None)),
             **options,
         )
         split = leave_one_out(store.sequences())
@@ -175,7 +177,7 @@ class Recommender:
         *,
         data: Data | None = None,
         at: Moment | None = None,
-        hide_seen: bool = True,
+        seen: Seen | None = None,
         progress: ProgressCallback | None = None,
     ) -> Recommendations:
         """The k items that each user will most likely want next.
@@ -190,7 +192,8 @@ class Recommender:
             data: The dataset, if it has moved or grown.
             at: The time of the request, for models that read times: a number, a date or
                 "unknown"; by default the time of the newest event in the log.
-            hide_seen: Leave out what the user has had.
+            seen: "hide" leaves out what the user has had, "keep" ranks it like all other items;
+                by default what the run was trained for.
             progress: Called with the number of users done, and of all.
 
         Examples:
@@ -208,15 +211,15 @@ class Recommender:
         tables = [self._table(histories, nobody, nothing.astype(np.int64), nothing)]
         options = RankOptions(reads=self.config.model.max_length)
         scorer = model_scorer(self.model)
-        done = 0
+        done, hidden = 0, self.config.seen_in(seen) == "hide"
         for rows in batches(histories.sequences.lengths, len(self.catalogue), options):
-            tables.append(self._top(scorer, histories, rows, k, hide_seen))
+            tables.append(self._top(scorer, histories, rows, k, hidden))
             done += len(rows)
             if progress is not None:
                 progress(done, len(histories))
         table = pl.concat(tables).sort("row", "rank").drop("row")
-        notes = _notes(histories)
-        if self.config.loss.seen_aware and not hide_seen:
+        notes = histories.notes
+        if self.config.loss.seen_aware and not hidden:
             notes += (f"seen items are recommended too, and {LEARNED_NOTHING}",)
         if at is not None and not self.config.model.time_gaps:
             notes += ("the model reads no times, so the time of the request changes nothing",)
@@ -385,15 +388,3 @@ def _is_frame(value: object) -> TypeGuard[pl.DataFrame]:
 
 def _is_list(value: object) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | dict)
-
-
-def _notes(histories: Histories) -> tuple[str, ...]:
-    notes = []
-    if histories.skipped:
-        notes.append(f"skipped {histories.skipped:,} events with items the model does not know")
-    if histories.unknown_users:
-        notes.append(f"{histories.unknown_users:,} of the requested users are not in the dataset")
-    empty = int((histories.sequences.lengths == 0).sum())
-    if empty:
-        notes.append(f"{empty:,} without any known item got the most popular items instead")
-    return tuple(notes)

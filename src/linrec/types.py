@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +21,8 @@ PAD = 0
 COLD_START = "cold-start"
 """The source of recommendations to users without a known item: the most popular items."""
 
+Seen = Literal["hide", "keep"]
+"""What lists do with items that the user has had: leave them out, or rank them like the others."""
 
 _ARGUMENT = re.compile("\x02(.*?)(?:\x1f(.*?))?\x03", re.DOTALL)
 
@@ -73,6 +75,12 @@ class InputError(LinrecError, ValueError):
     """
 
     exit_code = 2
+
+
+def parse_seen(given: object) -> Seen:
+    if given == "hide" or given == "keep":
+        return given
+    raise InputError(f"{argument('seen', given)} must be {' or '.join(get_args(Seen))}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -206,7 +206,7 @@ def test_evaluate_prints_and_saves(linrec: Command, copy: Path) -> None:
 
 def test_each_protocol_has_a_file_of_its_own(linrec: Command, copy: Path) -> None:
     linrec("evaluate", copy, "--split", "valid")
-    linrec("evaluate", copy, "--keep-seen")
+    linrec("evaluate", copy, "--seen", "keep")
     as_json = linrec("evaluate", copy, "--protocol", "pop100", "--seed", 3, "--json")
     assert json.loads(as_json.out)["protocol"] == "pop100"
     assert {path.name for path in (copy / "evaluation").glob("*.json")} == {
@@ -297,7 +297,7 @@ def test_recommend_users_of_a_file(linrec: Command, run: Path, tmp_path: Path) -
 def test_recommend_keeps_seen_when_asked(linrec: Command, run: Path) -> None:
     words = ("recommend", run, "--history", "i03,i04", "-k", 16)
     assert "i03" not in linrec(*words).out
-    assert "i03" in linrec(*words, "--keep-seen").out
+    assert "i03" in linrec(*words, "--seen", "keep").out
 
 
 def test_recommend_from_newer_data(linrec: Command, run: Path, tmp_path: Path) -> None:

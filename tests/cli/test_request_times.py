@@ -137,7 +137,7 @@ def test_streaming_gives_what_recommend_gives(timed: Recommender) -> None:
     hidden = model.request(state, at)
     user = 7
     best = (hidden[user] @ model.item_vectors()[1:].T).sort(descending=True).values[:16]
-    shown = scores(timed, [timed.store.users.ids[user]], hide_seen=False)
+    shown = scores(timed, [timed.store.users.ids[user]], seen="keep")
     torch.testing.assert_close(best, torch.tensor(shown), rtol=1e-4, atol=1e-5)
 
 

@@ -23,7 +23,7 @@ def test_nothing_seen_is_recommended_and_all_else_is(fitted: Fitted) -> None:
 
 def test_only_items_are_recommended(fitted: Fitted) -> None:
     """Neither padding nor a mask, however many are requested."""
-    found = fitted.recommender.recommend([["i03", "i04"]], k=10 * N_ITEMS, hide_seen=False).table
+    found = fitted.recommender.recommend([["i03", "i04"]], k=10 * N_ITEMS, seen="keep").table
     assert sorted(found["item"]) == sorted(cycle().item_table["item"])
     assert found["score"].is_finite().all()
 

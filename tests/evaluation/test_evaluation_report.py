@@ -74,7 +74,7 @@ def test_constant_and_perfect_models_under_full_ranking(case) -> None:
         picked = [int(wanted[rows[row].tobytes()]) for row in range(len(rows))]
         return torch.eye(store.n_items + 1)[picked]
 
-    kept = EvaluationOptions(ks=(1, 3), baselines=False, hide_seen=False)
+    kept = EvaluationOptions(ks=(1, 3), baselines=False, seen="keep")
     evaluation, _ = evaluate(perfect, store, split, kept)
     assert {evaluation[name] for name in ("recall@1", "ndcg@3", "mrr@1", "mrr")} == {1.0}
 
@@ -121,9 +121,11 @@ def test_targets_seen_before_are_counted_and_explained(make_store) -> None:
     assert users["rank"][0] == store.n_items
     assert "1 of 3 users (33.3%)" in hidden.notes[0]
     assert "with seen items kept" in hidden.notes[0]
-    kept, _ = evaluate(scorer, store, split, EvaluationOptions(ks=(3,), hide_seen=False))
+    kept, _ = evaluate(scorer, store, split, EvaluationOptions(ks=(3,), seen="keep"))
     assert kept.n_targets_seen_before == 1
-    assert kept.notes == ()
+    assert len(kept.notes) == 1
+    assert "1 of 3 users (33.3%)" in kept.notes[0]
+    assert "seen items are kept, so that these can be hits" in kept.notes[0]
 
 
 def test_a_cut_beyond_the_catalogue_is_said(make_store) -> None:
@@ -177,7 +179,7 @@ def test_every_option_changes_the_figures(case) -> None:
 
     base = figures()
     for change in (
-        {"protocol": "uni100"}, {"split": "valid"}, {"ks": (3,)}, {"hide_seen": False},
+        {"protocol": "uni100"}, {"split": "valid"}, {"ks": (3,)}, {"seen": "keep"},
         {"seed": 1}, {"baselines": False},
     ):  # fmt: skip
         assert figures(**change) != base

@@ -23,7 +23,13 @@ from tests.contracts.cases import cycle, model, what_is_known
 pytest.importorskip("onnxruntime", reason="the extra linrec[onnx] is not installed")
 
 
-def run_of(folder: Path, backbone: str, attention: str, **changes: Any) -> Path:
+def run_of(
+    folder: Path,
+    backbone: str,
+    attention: str,
+    training: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Path:
     """Its keys lack a feature altogether: only an epsilon keeps that column's norm from 0 / 0."""
     made = model(backbone, attention, **changes).float()
     for part in made.modules():
@@ -34,7 +40,7 @@ def run_of(folder: Path, backbone: str, attention: str, **changes: Any) -> Path:
                 part.project_in.bias[first_of_keys] = 0
     description = RunDescription(
         linrec="0", model=made.config, n_items=made.n_items,
-        features=what_is_known(made.config).fields,
+        features=what_is_known(made.config).fields, training=training or {},
     )  # fmt: skip
     Run.create(folder, description, Catalogue.of(cycle()), model=made)
     return folder

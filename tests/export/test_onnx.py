@@ -72,6 +72,21 @@ def test_the_best_items_are_those_of_recommend(run: Path, deployed: Deployed) ->
 
 
 @pytest.mark.slow
+def test_a_run_that_keeps_seen_items_has_them_among_the_best(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", "core", "linrec", layers=1, training={"seen": "keep"})
+    histories = [history(4), []]
+    for seen in (None, "hide"):
+        export_onnx(run, tmp_path / "out", top_k=16, seen=seen, overwrite=True)
+        deployed = Deployed(tmp_path / "out")
+        assert deployed.message["seen"] == (seen or "keep")
+        _, items, _ = deployed.scores(*histories)
+        ids = [[deployed.items[index] for index in row] for row in histories]
+        found = Recommender.load(run).recommend(ids, k=16, seen=seen).to_dicts()
+        assert [deployed.items[i] for i in items.flatten() if i] == [row["item"] for row in found]
+        assert (set(histories[0]) <= set(items[0].tolist())) == (seen is None)
+
+
+@pytest.mark.slow
 def test_event_by_event_is_all_at_once(deployed: Deployed) -> None:
     step = open_session(deployed.folder / "step.onnx")
     state, events = deployed.start(2), [history(9), history(9)]

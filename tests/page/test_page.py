@@ -238,3 +238,33 @@ def test_a_model_that_reads_time_says_as_of_when(
             page.locator("#at-time").blur()
         assert sent.value.post_data_json["at"] == 1.7e9 + 86_400
         page.close()
+
+
+def test_the_switch_for_seen_items_starts_as_the_run_says(
+    browser: Browser, tmp_path: Path, run: Path
+) -> None:
+    from linrec.data.dataset.store import SequenceStore
+    from linrec.serving import NewEvent
+    from tests.serving.cases import make_run
+
+    store = SequenceStore.open(run.with_name("data"))
+    other = {"hide": "keep", "keep": "hide"}
+    for usual in ("hide", "keep"):
+        training = {"seen": usual, "seen_aware": usual == "hide"}
+        with serving(make_run(tmp_path / usual, store, training=training)) as (address, engine):
+            films = [item for item, _ in engine.model.search("", 5)]
+            engine.append("anna", [NewEvent(item, float(n)) for n, item in enumerate(films)])
+            page = browser.new_page()
+            page.set_default_timeout(SOON)
+            with page.expect_request("**/v1/recommendations") as sent:
+                page.goto(f"{address}/#user=anna")
+            assert "seen" not in sent.value.post_data_json  # the run decides
+            settled(page)
+            page.wait_for_function(f"document.getElementById('seen').value === '{usual}'")
+            assert not page.locator("#notes").is_visible()
+            with page.expect_request("**/v1/recommendations") as sent:
+                page.select_option("#seen", other[usual])
+            assert sent.value.post_data_json["seen"] == other[usual]
+            if usual == "hide":
+                expect_text(page.locator("#notes"), re.compile("learned nothing about their"))
+            page.close()

@@ -33,6 +33,7 @@ SINCE: dict[str, dict[str, Any]] = {  # settings that were added later, off by d
         "clip_norm": 0.0,
         "ema": 0.0,
         "unknown_time": 0.15,
+        "seen": "hide",
     },
 }
 

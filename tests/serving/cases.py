@@ -22,8 +22,15 @@ from linrec.serving import Engine, NewEvent, Store
 SMALL = {"width": 16, "heads": 2, "layers": 2, "inner": 16, "positions": 32, "dropout": 0.1}
 
 
-def make_run(folder: Path, store: SequenceStore, *, seed: int = 0, **settings: Any) -> Path:
-    """A run folder as `linrec train` leaves it, less the training."""
+def make_run(
+    folder: Path,
+    store: SequenceStore,
+    *,
+    seed: int = 0,
+    training: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Path:
+    """A run folder as `linrec train` leaves it, less the training; settings: of the model."""
     config = model_config(**SMALL | settings)
     torch.manual_seed(seed)
     model = build(config, ItemFeatures.of(store.item_table, ()))
@@ -39,8 +46,9 @@ def make_run(folder: Path, store: SequenceStore, *, seed: int = 0, **settings: A
     place = None if store.path is None else str(store.path)
     dataset = {"fingerprint": store.fingerprint, "path": place}
     description = RunDescription(
-        linrec=version("linrec"), model=config, n_items=store.n_items, dataset=dataset
-    )
+        linrec=version("linrec"), model=config, training=training or {}, n_items=store.n_items,
+        dataset=dataset,
+    )  # fmt: skip
     Run.create(folder, description, Catalogue.of(store), overwrite=True, model=model)
     return folder
 

@@ -254,7 +254,7 @@ def test_exclude_and_only(run: Path, make_engine: MakeEngine) -> None:
     assert engine.recommend("u", 5, only=["i05"], exclude=["i05"]).items == ()
     popular = engine.recommend("nobody", 5, only=["i05", "i06"], exclude=["i06"])
     assert [i.item for i in popular.items] == ["i05"]
-    with_seen = engine.recommend("u", 50, keep_seen=True)
+    with_seen = engine.recommend("u", 50, seen="keep")
     assert len(with_seen.items) == 16
 
 
@@ -387,7 +387,7 @@ def test_what_an_event_contributed(
     assert [part.item for part in message.events] == items[-50:]
 
     def score(history: list[str]) -> float:
-        return engine.recommend(history=history, k=1, only=["i05"], keep_seen=True).items[0].score
+        return engine.recommend(history=history, k=1, only=["i05"], seen="keep").items[0].score
 
     assert message.score == pytest.approx(score(items), abs=1e-4)
     for place in (0, 20, 49):

@@ -61,7 +61,7 @@ def offline(run: Path, history: Timed, at: float) -> dict[str, float]:
 
 
 def online(engine: Engine, user: str | None = None, **request: object) -> dict[str, float]:
-    found = engine.recommend(user, 1000, keep_seen=True, **request)  # type: ignore[arg-type]
+    found = engine.recommend(user, 1000, seen="keep", **request)  # type: ignore[arg-type]
     assert found.source == "model"
     return {item.item: item.score for item in found.items}
 
@@ -216,8 +216,8 @@ def test_the_approximate_index_ranks_past_items_exactly(
     for _ in range(10):
         history = [f"n{n}" for n in rng.integers(0, 1200, 20)]
         right = {i.item: i.score for i in exact.recommend(None, 1200, history=history,
-                                                          keep_seen=True).items}  # fmt: skip
-        found = near.recommend(None, 10, history=history, keep_seen=True).items
+                                                          seen="keep").items}  # fmt: skip
+        found = near.recommend(None, 10, history=history, seen="keep").items
         assert len(found) == 10
         assert all(item.score == pytest.approx(right[item.item], abs=1e-3) for item in found)
         best = list(right)[:10]

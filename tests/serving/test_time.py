@@ -65,7 +65,7 @@ def online(
     history: Sequence[HistoryEvent] | None = None,
     at: RequestTime = None,
 ) -> dict[str, float]:
-    found = engine.recommend(user, 1000, history=history, keep_seen=True, at=at)
+    found = engine.recommend(user, 1000, history=history, seen="keep", at=at)
     assert found.source == "model"
     return {item.item: item.score for item in found.items}
 
@@ -171,10 +171,8 @@ def test_each_request_of_a_batch_has_its_own_time(
         ("v", others, 7e6 + DAY),
         ("u", HISTORY, HISTORY[-1][1] + 9 * DAY),
     ]
-    requests = [
-        RecommendRequest(user=user, k=1000, keep_seen=True, at=at) for user, _, at in moments
-    ]
-    history = RecommendRequest(history=others, k=1000, keep_seen=True, at="unknown")
+    requests = [RecommendRequest(user=user, k=1000, seen="keep", at=at) for user, _, at in moments]
+    history = RecommendRequest(history=others, k=1000, seen="keep", at="unknown")
     *found, given = engine.recommend_many([*requests, history])
     for response, (_, events, at) in zip(found, moments, strict=True):
         expected = offline(timed_run, events, at)

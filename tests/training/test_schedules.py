@@ -151,13 +151,13 @@ def test_where_seen_items_are_shown_a_note_says_what_was_not_learned(store) -> N
         found = Recommender(**SETTINGS | {"epochs": 1, "seen_aware": aware}).fit(store)
         shown = {
             "hidden": found.evaluate(),
-            "kept": found.evaluate(hide_seen=False),
+            "kept": found.evaluate(seen="keep"),
             "sampled": found.evaluate(protocol="pop100"),
         }
         noted = {name for name, figures in shown.items() if message in " ".join(figures.notes)}
         assert noted == ({"kept", "sampled"} if aware else set())
         assert message not in " ".join(found.recommend([["i01"]]).notes)
-        kept = found.recommend([["i01"]], hide_seen=False)
+        kept = found.recommend([["i01"]], seen="keep")
         assert (message in " ".join(kept.notes)) == aware
 
 

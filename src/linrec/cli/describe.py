@@ -41,7 +41,7 @@ def as_text(store: SequenceStore) -> str:
 
     features = {feature.name: feature.kind for feature in store.features}
     content = {"path": str(store.path), "fingerprint": store.fingerprint, "features": features}
-    return json.dumps(content | store.summary, indent=2)
+    return json.dumps(content | store.full_summary, indent=2)
 
 
 def statistics_table(store: SequenceStore) -> Table:
@@ -66,4 +66,4 @@ def statistics_table(store: SequenceStore) -> Table:
 def notes(store: SequenceStore) -> list[str]:
     from rich.markup import escape
 
-    return [f"[yellow]note:[/] {escape(note)}" for note in store.summary["notes"]]
+    return [f"[yellow]note:[/] {escape(note)}" for note in store.full_summary["notes"]]

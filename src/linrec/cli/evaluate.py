@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from linrec.cli.seen import SeenFlag, seen_of
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -25,7 +27,7 @@ def evaluate(
         list[int] | None,
         typer.Option("-k", help="Length of the list; may be repeated. [5, 10, 20]"),
     ] = None,
-    keep_seen: Annotated[bool, typer.Option("--keep-seen", help="Rank seen items, too.")] = False,
+    seen: SeenFlag = None,
     seed: Annotated[int, typer.Option(help="Seed of the sampled candidates.")] = 0,
     request_time: Annotated[
         str,
@@ -47,7 +49,7 @@ def evaluate(
     \b
       linrec evaluate runs/shop
       linrec evaluate runs/shop --protocol pop100 --split valid -k 10
-      linrec evaluate runs/shop --keep-seen --json
+      linrec evaluate runs/shop --seen keep --json
       linrec evaluate runs/shop --request-time unknown
     """
     from rich.console import Console
@@ -59,7 +61,7 @@ def evaluate(
         "protocol": protocol,
         "split": split,
         "seed": seed,
-        "hide_seen": not keep_seen,
+        "seen": seen_of(seen),
         "request_time": request_time,
     }
     if k:

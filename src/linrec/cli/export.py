@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
+from linrec.cli.seen import SeenFlag, seen_of
+
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of `linrec train`.")],
     out: Annotated[Path, typer.Option(help="The folder to write.")],
     top_k: Annotated[
         int | None,
-        typer.Option(min=1, help="Also give the best K unseen items, ranked in the graph."),
+        typer.Option(min=1, help="Also give the best K items, ranked in the graph."),
     ] = None,
+    seen: SeenFlag = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an older export.")
     ] = False,
@@ -35,9 +38,9 @@ def export(
 
     from linrec.export.folder import export_onnx
 
-    console = Console()
+    console, shown = Console(), seen_of(seen)
     with console.status("tracing the graphs and comparing them with torch"):
-        exported = export_onnx(run, out, top_k=top_k, overwrite=overwrite)
+        exported = export_onnx(run, out, top_k=top_k, seen=shown, overwrite=overwrite)
     table = Table("graph", "MB", "largest difference from torch")
     for name, difference in exported.differences.items():
         size = sum(file.stat().st_size for file in out.glob(f"{name}*"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from linrec.cli.seen import SeenFlag, seen_of
 from linrec.types import InputError
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ def recommend(
     out: Annotated[
         Path | None, typer.Option(help="Write .parquet, .csv or .jsonl instead of a table.")
     ] = None,
-    keep_seen: Annotated[
-        bool, typer.Option("--keep-seen", help="Also recommend seen items.")
-    ] = False,
+    seen: SeenFlag = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -52,6 +51,7 @@ def recommend(
       linrec recommend runs/shop --users-file vips.txt --out vips.csv
       linrec recommend runs/shop --all --out recs.parquet
       linrec recommend runs/shop --user 42 --at 2024-05-31
+      linrec recommend runs/shop --user 42 --seen keep
     """
     from rich.console import Console
 
@@ -60,12 +60,13 @@ def recommend(
 
     if out is not None:
         check_ending(out)
+    shown = seen_of(seen)
     who = _who(user, history, users_file, everyone)
     errors = Console(stderr=True)
     recommender = load(run)
     with counting("recommending", errors) as progress:
         result = recommender.recommend(
-            who, k, data=data, at=_moment(at), hide_seen=not keep_seen, progress=progress
+            who, k, data=data, at=_moment(at), seen=shown, progress=progress
         )
     for note in result.notes:
         errors.print(note, soft_wrap=True, highlight=False, markup=False)

@@ -18,7 +18,7 @@ from linrec.evaluation.metrics import intervals, list_figures, means
 from linrec.evaluation.negatives import Protocol, check_protocol
 from linrec.evaluation.ranks import ProgressCallback, Ranking, RankOptions, Scorer, rank_targets
 from linrec.evaluation.resampling import Interval
-from linrec.types import InputError
+from linrec.types import InputError, Seen, parse_seen
 from linrec.validation import explain
 
 LEARNED_NOTHING = (
@@ -35,7 +35,7 @@ class EvaluationOptions:
     protocol: Protocol = "full"
     split: Part = "test"
     ks: tuple[int, ...] = (5, 10, 20)
-    hide_seen: bool = True  # full ranking only; sampled protocols never hide
+    seen: Seen = "hide"  # full ranking only; sampled protocols never hide
     seed: int = 0  # draws the negatives and the bootstrap
     baselines: bool = True
     seen_aware: bool = False  # whether the loss of the scorer left seen items out
@@ -46,6 +46,7 @@ class EvaluationOptions:
 
     def __post_init__(self) -> None:
         check_protocol(self.protocol)
+        parse_seen(self.seen)
         if self.split not in ("valid", "test"):
             raise InputError(f"unknown split {self.split!r}; choose valid or test")
         if self.request_time not in get_args(RequestTime):
@@ -93,12 +94,17 @@ class Evaluation:
     def notes(self) -> tuple[str, ...]:
         """Remarks that a reader of the figures needs."""
         notes = []
-        if self.hide_seen and self.n_targets_seen_before:
+        if self.protocol == "full" and self.n_targets_seen_before:
             share = self.n_targets_seen_before / self.n_users
+            effect = "seen items are kept, so that these can be hits"
+            if self.hide_seen:
+                effect = (
+                    "with seen items hidden these count as misses (evaluate again with seen items "
+                    "kept to rank them too)"
+                )
             notes.append(
                 f"{self.n_targets_seen_before:,} of {self.n_users:,} users ({share:.1%}) came back "
-                "to an item of their own history; with seen items hidden these count as misses "
-                "(evaluate again with seen items kept to rank them too)"
+                f"to an item of their own history; {effect}"
             )
         if self.seen_aware and not self.hide_seen:
             notes.append(f"seen items are ranked too, and {LEARNED_NOTHING}")
@@ -147,7 +153,7 @@ def evaluate(
         protocol=options.protocol,
         split=options.split,
         seed=options.seed,
-        hide_seen=options.hide_seen and options.protocol == "full",
+        hide_seen=options.seen == "hide" and options.protocol == "full",
         ks=options.ks,
         fingerprint=store.fingerprint,
         n_items=store.n_items,
@@ -194,7 +200,7 @@ def _rank_options(options: EvaluationOptions) -> RankOptions:
     return RankOptions(
         part=options.split,
         seed=options.seed,
-        hide_seen=options.hide_seen,
+        hide_seen=options.seen == "hide",
         ks=options.ks,
         reads=options.reads,
         progress=options.progress,

@@ -33,7 +33,7 @@ from linrec.export.tracing import (
 from linrec.files.atomic import check_free, write_folder
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.run import Run
-from linrec.types import PAD, InputError, argument
+from linrec.types import PAD, InputError, Seen, argument
 
 MODEL, STEP, REQUEST = "model.onnx", "step.onnx", "request.onnx"
 ITEMS, DESCRIPTION = "items.json", "export.json"
@@ -46,9 +46,18 @@ class Exported:
 
 
 def export_onnx(
-    run: Path, out: Path, *, top_k: int | None = None, overwrite: bool = False
+    run: Path,
+    out: Path,
+    *,
+    top_k: int | None = None,
+    seen: Seen | None = None,
+    overwrite: bool = False,
 ) -> Exported:
-    """Write the model of a run as ONNX, once it has given torch's scores in onnxruntime."""
+    """Write the model of a run as ONNX, once it has given torch's scores in onnxruntime.
+
+    top_k: also rank the best items in the graph. seen: whether seen items are among them; None is
+    as the run says.
+    """
     check_installed()
     check_free(out, overwrite=overwrite, marker=DESCRIPTION)
     opened = Run.open(run)
@@ -57,18 +66,20 @@ def export_onnx(
         raise InputError(
             f"{argument('top_k', top_k)} must be from 1 to {len(catalogue)}, the number of items"
         )
+    shown = opened.config.seen_in(seen)
     model = opened.load_model()
     graph = bake_features(deepcopy(model))
     with write_folder(out, overwrite, marker=DESCRIPTION) as draft:
         popularity = catalogue.cold_start_scores()
-        trace_scorer(HistoryScorer(graph, popularity, top_k).eval(), draft / MODEL)
+        trace_scorer(HistoryScorer(graph, popularity, top_k, shown).eval(), draft / MODEL)
         differences = {MODEL: check_scorer(draft / MODEL, model)}
         why_no_step = model.why_no_state()
         if why_no_step is None:
             differences |= _write_steps(draft, graph, model, popularity)
         exported = Exported(differences, why_no_step)
         _write_json(draft / ITEMS, _items(catalogue))
-        _write_json(draft / DESCRIPTION, _description(draft, model, exported))
+        described = _description(draft, model, exported) | {"seen": shown}
+        _write_json(draft / DESCRIPTION, described)
     return exported
 
 

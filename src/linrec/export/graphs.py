@@ -19,7 +19,7 @@ from linrec.backbones.state import state_of, tensors_of
 from linrec.data.dataset.gaps import gaps_of
 from linrec.layers import FeatureEmbedding
 from linrec.scoring import HIDDEN, item_scores
-from linrec.types import PAD, Events
+from linrec.types import PAD, Events, Seen
 
 StateT = TypeVar("StateT")
 CHUNK = 64
@@ -30,15 +30,17 @@ class HistoryScorer(nn.Module):
     """items [B, N], PAD after each history's end -> scores [B, n_items + 1].
 
     Models that read time also take times [B, N] and the request's, at [B]: seconds, NaN if unknown.
-    With top_k also the best unseen items and their scores, [B, top_k] each. Whoever has no event
-    gets the popularity of the items, as from `linrec recommend`.
+    With top_k also the best items, seen ones hidden or kept, and their scores, [B, top_k] each.
+    Whoever has no event gets the popularity of the items, as from `linrec recommend`.
     """
 
     popularity: Tensor
 
-    def __init__(self, model: Backbone, popularity: Tensor, top_k: int | None = None) -> None:
+    def __init__(
+        self, model: Backbone, popularity: Tensor, top_k: int | None = None, seen: Seen = "hide"
+    ) -> None:
         super().__init__()
-        self.model, self.top_k = model, top_k
+        self.model, self.top_k, self.seen = model, top_k, seen
         self.register_buffer("popularity", popularity)
 
     def forward(
@@ -51,8 +53,8 @@ class HistoryScorer(nn.Module):
         scores = torch.where((items != PAD).any(1, keepdim=True), scores, self.popularity)
         if self.top_k is None:
             return (scores,)
-        unseen = scores.scatter(1, items, HIDDEN)
-        best, places = unseen.topk(self.top_k, dim=1)
+        shown = scores.scatter(1, items, HIDDEN) if self.seen == "hide" else scores
+        best, places = shown.topk(self.top_k, dim=1)
         return scores, torch.where(best > HIDDEN, places, PAD), best
 
     def _read(self, items: Tensor, times: Tensor | None, at: Tensor | None) -> Events:

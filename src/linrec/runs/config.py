@@ -14,10 +14,11 @@ from linrec.losses.config import CONFIGS as LOSS_CONFIGS
 from linrec.losses.config import LossConfig
 from linrec.settings import check, either, setting, settings_of
 from linrec.settings import parse as parse_part
-from linrec.types import InputError, argument
+from linrec.types import InputError, Seen, argument, parse_seen
 
 Precision = Literal["float32", "bfloat16", "auto"]
 LearningRateSchedule = Literal["constant", "linear"]
+SeenSetting = Literal[Seen, "auto"]
 Content = Mapping[str, Any]
 
 
@@ -52,6 +53,12 @@ class TrainingConfig:
         "Share of the targets whose time a model with time_gaps is not given in training.",
         min=0,
         max=1,
+    )
+    seen: SeenSetting = setting(
+        "auto",
+        "Items that the user has had, in validation and in all lists and figures of the run; auto "
+        "keeps them where users often come back to one.",
+        choices=("hide", "keep", "auto"),
     )
     seed: int = setting(0, "Random seed; the same seed gives the same model.", min=0, below=2**63)
     sparse_items: bool = setting(
@@ -100,6 +107,12 @@ class RunConfig:
     def window(self) -> int:
         """Events of one training window, never more than the encoder reads of a history."""
         return min(self.training.window, self.model.max_length or self.training.window)
+
+    def seen_in(self, requested: Seen | None = None) -> Seen:
+        """What a list does with seen items: as requested, else as the run says."""
+        if requested is not None:
+            return parse_seen(requested)
+        return "keep" if self.training.seen == "keep" else "hide"
 
     def as_dict(self) -> dict[str, Any]:
         """As recipes and config.json have it: the loss is a part of the training."""

@@ -19,6 +19,9 @@ from linrec.validation import explain
 
 FORMAT = 2  # format 1 had a single backbone and another layout of the weights
 
+SINCE = {"seen": "hide"}
+"""What runs did before there was a setting for it, where the default is something else."""
+
 
 class RunDescription(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
@@ -33,7 +36,8 @@ class RunDescription(BaseModel):
 
     def config(self, source: str) -> RunConfig:
         """The settings of the run; `source` names the file in error messages."""
-        return parse({"model": asdict(self.model), "training": self.training}, source)
+        training = SINCE | self.training
+        return parse({"model": asdict(self.model), "training": training}, source)
 
     def to_json(self) -> str:
         content = {

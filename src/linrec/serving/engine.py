@@ -15,6 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from linrec.data.dataset.past_counts import ItemCounts
+from linrec.evaluation.report import LEARNED_NOTHING
 from linrec.serving import ranking
 from linrec.serving.appending import Append, Appended, Appender, NewEvent
 from linrec.serving.batcher import Batcher, LongWork
@@ -37,7 +38,7 @@ from linrec.serving.ranking import Ranked, RankRequest
 from linrec.serving.settings import EngineSettings
 from linrec.serving.snapshot import Origin, Snapshot
 from linrec.serving.stores import Change, Forgotten, Head, Store, StoreError, new_version
-from linrec.types import InputError, argument
+from linrec.types import InputError, Seen, argument
 
 SECONDS_OF_DAY = 86_400
 EXPIRE_AT_ONCE = 100  # users; other writers wait meanwhile
@@ -119,16 +120,17 @@ class Engine:
         history: Sequence[HistoryEvent] | None = None,
         exclude: Sequence[str] = (),
         only: Sequence[str] | None = None,
-        keep_seen: bool = False,
+        seen: Seen | None = None,
         at: RequestTime = None,
     ) -> RecommendResponse:
         """The k items that the user, or a user with this history, will most likely want next.
 
-        at: when, in seconds; now if left out, or "unknown". Only models that read time depend on
-        it, and on the times of the history.
+        seen: "hide" leaves out what the user has had, "keep" ranks it too; as the run says if left
+        out. at: when, in seconds; now if left out, or "unknown". Only models that read time depend
+        on it, and on the times of the history.
         """
         request = RecommendRequest(
-            user=user, history=history, k=k, exclude=exclude, only=only, keep_seen=keep_seen, at=at
+            user=user, history=history, k=k, exclude=exclude, only=only, seen=seen, at=at
         )
         return self.recommend_many([request])[0]
 
@@ -145,6 +147,7 @@ class Engine:
                 request.user,
                 "cold-start" if rank_request.past is None else "model",
                 _items(model, ranked),
+                _notes(model, request),
             )
             for request, rank_request, ranked in zip(
                 requests, rank_requests, self._ranks.submit(rank_requests), strict=True
@@ -328,11 +331,17 @@ _NOTHING = _Known(None, np.empty(0, np.int64))
 
 def _rank_request(model: ServedModel, request: RecommendRequest, known: _Known) -> RankRequest:
     hide = model.indices(request.exclude)
-    if not request.keep_seen:
+    if model.config.seen_in(request.seen) == "hide":
         hide = np.concatenate([known.seen, hide])
     only = None if request.only is None else model.indices(request.only)
     at = seconds_of(request.at)
     return RankRequest(model, known.past, at, request.k, hide, only, known.counts)
+
+
+def _notes(model: ServedModel, request: RecommendRequest) -> tuple[str, ...]:
+    if not model.config.loss.seen_aware or model.config.seen_in(request.seen) == "hide":
+        return ()
+    return (f"seen items are recommended too, and {LEARNED_NOTHING}",)
 
 
 def _rank(rank_requests: list[RankRequest]) -> list[Ranked]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from linrec.serving.past import HistoryEvent, RequestTime, check_request_time
 from linrec.serving.stores import Event
-from linrec.types import InputError, argument
+from linrec.types import InputError, Seen, argument, parse_seen
 
 Source = Literal["model", "cold-start"]
 StateStatus = Literal["current", "stale", "none"]
@@ -26,6 +26,7 @@ class RecommendResponse:
     user: str | None
     source: Source
     items: tuple[Item, ...]
+    notes: tuple[str, ...] = ()  # what the caller should know
 
 
 def check_user_or_history(user: object, history: object) -> None:
@@ -42,12 +43,14 @@ class RecommendRequest:
     k: int = 10
     exclude: Sequence[str] = ()
     only: Sequence[str] | None = None
-    keep_seen: bool = False
+    seen: Seen | None = None  # None: as the run says
     at: RequestTime = None
 
     def __post_init__(self) -> None:
         check_user_or_history(self.user, self.history)
         check_request_time(self.at)
+        if self.seen is not None:
+            parse_seen(self.seen)
         if self.k < 1:
             raise InputError(f"k must be at least 1, not {self.k}")
 

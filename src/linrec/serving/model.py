@@ -37,7 +37,8 @@ class ServedModel:
         self.run = Path(run)
         opened, model = Run.load(self.run)
         self.fingerprint = _fingerprint(opened.model_checksums)
-        self.description, catalogue = opened.description, opened.catalogue
+        self.config, self.description = opened.config, opened.description
+        catalogue = opened.catalogue
         self._model = model.requires_grad_(False)
         table = catalogue.table
         self.ids: list[str] = [str(item) for item in table["item"]]

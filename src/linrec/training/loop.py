@@ -36,7 +36,7 @@ from linrec.training.callbacks import CallbackList
 from linrec.training.interrupt import DelayedInterrupt
 from linrec.training.schedule import Schedule
 from linrec.training.step import Step
-from linrec.types import PAD, LinrecError, SequenceBatch, argument
+from linrec.types import PAD, LinrecError, Seen, SequenceBatch, argument
 
 CHECKPOINT_SECONDS = 300.0
 
@@ -193,7 +193,8 @@ class Trainer:
             self._check_stop()
             self.callbacks.on_validation_batch_end(done, total)
 
-        return validate(self.step.evaluated, self.store, self.split, progress)
+        seen = self.config.seen_in()
+        return validate(self.step.evaluated, self.store, self.split, seen, progress)
 
     def _save_interrupted(self, progress: Progress, run: Run | None) -> None:
         """Before the first validation, the current weights count as the best."""
@@ -235,10 +236,16 @@ def step_seed(seed: int, epoch: int, step: int) -> int:
 
 
 def validate(
-    model: Backbone, store: SequenceStore, split: Split, progress: ProgressCallback | None = None
+    model: Backbone,
+    store: SequenceStore,
+    split: Split,
+    seen: Seen = "hide",
+    progress: ProgressCallback | None = None,
 ) -> dict[str, float]:
-    """NDCG@10 and Recall@10 on the validation events, full ranking, seen items hidden."""
-    options = RankOptions(part="valid", reads=model.config.max_length, progress=progress)
+    """NDCG@10 and Recall@10 on the validation events, full ranking."""
+    options = RankOptions(
+        part="valid", hide_seen=seen == "hide", reads=model.config.max_length, progress=progress
+    )
     ranking = rank_targets(model_scorer(model), store, split.valid, options=options)
     metrics = means(ranking.ranks, (10,))
     return {name: metrics[name] for name in ("ndcg@10", "recall@10")}

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from linrec.backbones.config import FeatureConfig, ModelConfig
 from linrec.data.dataset.item_features import ITEM, Field, ItemFeatures, choose_fields
-from linrec.data.dataset.store import SequenceStore
+from linrec.data.dataset.store import SequenceStore, named
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription
 from linrec.runs.run import Run
+from linrec.training.seen import with_seen
 from linrec.types import InputError, argument
 
 
@@ -30,12 +31,15 @@ class Plan:
         store: SequenceStore,
         warn: Callable[[str], None],
         requested: Collection[str] = (),
+        resumed: Path | None = None,
     ) -> Plan:
-        """The features to read, if left open, follow from the data.
+        """The features to read and what to do with seen items, if left open, follow from the data.
 
         requested: the settings that were given by name. One of them that the data cannot fulfil is
-        an error; one that only a recipe has is left out with a warning.
+        an error; one that only a recipe has is left out with a warning. resumed: the run that is
+        continued, which keeps what it decided.
         """
+        config = with_seen(config, store, warn, requested, resumed)
         model = _with_possible_times(config.model, store, warn, "time_gaps" in requested)
         fields: tuple[Field, ...] = ()
         if isinstance(model, FeatureConfig):
@@ -85,8 +89,3 @@ def _with_possible_times(
         )
     warn(f"{trouble}, so the model reads no times")
     return replace(model, time_gaps=False)
-
-
-def named(store: SequenceStore) -> str:
-    """A dataset in a message."""
-    return "the given data" if store.path is None else str(store.path)

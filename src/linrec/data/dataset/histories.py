@@ -32,6 +32,19 @@ class Histories:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever requested them should know."""
+        notes = []
+        if self.skipped:
+            notes.append(f"skipped {self.skipped:,} events with items the model does not know")
+        if self.unknown_users:
+            notes.append(f"{self.unknown_users:,} of the requested users are not in the dataset")
+        empty = int((self.sequences.lengths == 0).sum())
+        if empty:
+            notes.append(f"{empty:,} without any known item got the most popular items instead")
+        return tuple(notes)
+
 
 def of_items(
     rows: Iterable[Iterable[Any]],

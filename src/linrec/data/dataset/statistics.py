@@ -23,12 +23,14 @@ def sections(store: SequenceStore) -> tuple[Rows, Rows, Rows]:
 
 
 def _counts(store: SequenceStore) -> Rows:
-    summary = store.summary
+    summary, repeats = store.full_summary, store.repeats
     return [
         ("users", f"{summary['users']:,}"),
         ("items", f"{summary['items']:,}"),
         ("events", f"{summary['events']:,}"),
         ("sparsity", f"{summary['sparsity']:.2f} %"),
+        ("events of items the user had before", f"{repeats.events:.1%}"),
+        ("last events of items the user had before", f"{repeats.last:.1%}"),
     ]
 
 

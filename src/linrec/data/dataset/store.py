@@ -20,8 +20,15 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from linrec.data.dataset.ids import IdMap, check_ids
+from linrec.data.dataset.repeats import Repeats, repeats_of
 from linrec.data.dataset.sequences import Sequences
-from linrec.data.dataset.summary import Summary, TimesKind, guess_times
+from linrec.data.dataset.summary import (
+    Summary,
+    TimesKind,
+    guess_times,
+    notes_on_repeats,
+    sparsity,
+)
 from linrec.files.atomic import DATASET_MARKER, write_folder
 from linrec.files.drafts import recover
 from linrec.files.expansion import check_parquet
@@ -129,6 +136,27 @@ class SequenceStore:
             return guess_times(self.times, self.offsets)
         return TimesKind(kind, self.summary.get("times_reason") or "")
 
+    @cached_property
+    def repeats(self) -> Repeats:
+        """How often users come back to an item; counted now where the dataset does not say."""
+        events, last = (self.summary.get(name) for name in ("repeat_share", "last_repeat_share"))
+        if events is None or last is None:
+            return repeats_of(self.items, self.offsets)
+        return Repeats(events, last)
+
+    @cached_property
+    def full_summary(self) -> dict[str, Any]:
+        """The summary, with what datasets of early versions do not say of repeats."""
+        if self.summary.get("last_repeat_share") is not None:
+            return self.summary
+        repeats = self.repeats
+        return self.summary | {
+            "sparsity": sparsity(self.n_users, self.n_items, self.n_events, repeats),
+            "repeat_share": repeats.events,
+            "last_repeat_share": repeats.last,
+            "notes": [*notes_on_repeats(repeats), *self.summary["notes"]],
+        }
+
     def sequences(self) -> Sequences:
         """Every user's events, with their times if these are real."""
         times = self.times if self.times_kind.kind == "real" else None
@@ -182,6 +210,11 @@ class SequenceStore:
             )
         _check(store, described)
         return store
+
+
+def named(store: SequenceStore) -> str:
+    """A dataset in a message."""
+    return "the given data" if store.path is None else str(store.path)
 
 
 def same_dataset(one: str | None, other: str | None) -> bool:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from linrec.data.dataset.repeats import Repeats
+
 QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 TIES_WORTH_NOTING = 0.01
 
@@ -60,7 +62,9 @@ class Summary(_Strict):
     users: int
     items: int
     events: int
-    sparsity: float  # in %, as the paper's Table 1 has it
+    sparsity: float  # in %: pairs of user and item without an event
+    repeat_share: float | None = None  # `Repeats.events`; None in datasets of early versions,
+    last_repeat_share: float | None = None  # `Repeats.last`; whose sparsity counted every event
     lengths: Lengths
     time: TimeRange
     times: Literal["real", "order"] | None = None  # None in datasets of early versions
@@ -89,9 +93,10 @@ def lengths_of(offsets: NDArray[np.int64]) -> Lengths:
     )
 
 
-def sparsity(users: int, items: int, events: int) -> float:
+def sparsity(users: int, items: int, events: int, repeats: Repeats) -> float:
     """The share of the users x items matrix without an event, in %."""
-    return 100.0 * (1.0 - events / (users * items))
+    pairs = round(events * (1.0 - repeats.events))
+    return 100.0 * (1.0 - pairs / (users * items))
 
 
 def tied_share(times: NDArray[np.float64], offsets: NDArray[np.int64]) -> float:
@@ -132,6 +137,8 @@ def _same_user(offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
 def notes_on(summary: Summary) -> list[str]:
     """What one should know before training on these events."""
     notes = []
+    if summary.last_repeat_share is not None:
+        notes += notes_on_repeats(Repeats(summary.repeat_share or 0.0, summary.last_repeat_share))
     if summary.tied_share > TIES_WORTH_NOTING:
         notes.append(
             f"{summary.tied_share:.1%} of neighbouring events have equal times and keep the "
@@ -148,3 +155,12 @@ def notes_on(summary: Summary) -> list[str]:
             "statistics, but one event can neither be learned from nor tested."
         )
     return notes
+
+
+def notes_on_repeats(repeats: Repeats) -> list[str]:
+    if not repeats.common:
+        return []
+    return [
+        f"{repeats.reason}: a training keeps seen items in its lists and figures, unless it is "
+        "told to hide them (seen)."
+    ]

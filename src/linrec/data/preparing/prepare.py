@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from linrec.data.dataset import summary as summaries
 from linrec.data.dataset.ids import IdMap
+from linrec.data.dataset.repeats import repeats_of
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.features import ItemTable, item_table
 from linrec.data.preparing.filtering import filter_events, first_of_each
@@ -119,11 +120,14 @@ def _summary(
     users, events = len(offsets) - 1, len(kept)
     read, table = noted
     n_items = len(table.table)
+    repeats = repeats_of(kept.items, offsets)
     summary = summaries.Summary(
         users=users,
         items=n_items,
         events=events,
-        sparsity=summaries.sparsity(users, n_items, events),
+        sparsity=summaries.sparsity(users, n_items, events, repeats),
+        repeat_share=repeats.events,
+        last_repeat_share=repeats.last,
         lengths=summaries.lengths_of(offsets),
         time=summaries.TimeRange(first=float(kept.times.min()), last=float(kept.times.max())),
         times=times.kind,

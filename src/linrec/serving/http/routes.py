@@ -15,6 +15,7 @@ from linrec.serving.http import schemas as s
 from linrec.serving.http.observing import Metrics
 from linrec.serving.messages import Item, RecommendResponse
 from linrec.serving.past import HistoryEvent
+from linrec.types import Seen
 
 Limit = Annotated[int, Query(ge=1, le=s.MAX_K)]
 Search = Annotated[str, Query(max_length=s.MAX_TEXT), AfterValidator(s.as_id)]
@@ -107,9 +108,15 @@ def _recommend_request(body: s.RecommendationBody) -> RecommendRequest:
         k=body.k,
         exclude=_texts(body.exclude) or (),
         only=_texts(body.only),
-        keep_seen=body.keep_seen,
+        seen=_seen(body),
         at=body.at,
     )
+
+
+def _seen(body: s.RecommendationBody) -> Seen | None:
+    if body.keep_seen is None:
+        return body.seen
+    return "keep" if body.keep_seen else "hide"
 
 
 def _history(events: list[str | int | s.PastEventBody] | None) -> list[HistoryEvent] | None:
@@ -127,7 +134,10 @@ def _texts(items: list[str | int] | None) -> list[str] | None:
 
 def _recommendation(result: RecommendResponse) -> s.RecommendationResponse:
     return s.RecommendationResponse(
-        user=result.user, source=result.source, items=[_item(each) for each in result.items]
+        user=result.user,
+        source=result.source,
+        items=[_item(each) for each in result.items],
+        notes=list(result.notes),
     )
 
 
@@ -219,6 +229,7 @@ def health(request: Request) -> s.HealthResponse:
         items=model.n_items,
         streaming=model.streams,
         reads_time=model.reads_time,
+        seen=model.config.seen_in(),
         why_no_state=model.why_no_state,
     )
     return s.HealthResponse(status="ok", model=about)

@@ -20,6 +20,7 @@ from pydantic import (
 
 from linrec.serving.ids import MAX_LENGTH, check_new_id
 from linrec.serving.messages import check_user_or_history
+from linrec.types import InputError, Seen, argument
 
 MAX_TEXT, MAX_EVENTS, MAX_BATCH, MAX_K, MAX_ITEMS = MAX_LENGTH, 1_000, 256, 1_000, 10_000
 MAX_INTEGER = 2**63 - 1
@@ -158,7 +159,21 @@ class RecommendationBody(UserOrHistory):
     k: Annotated[int, Field(strict=True, ge=1, le=MAX_K)] = 10
     exclude: Items = Field([], description="Items to hide, beside those the user has had.")
     only: Items | None = Field(None, description="Items to choose from; left out: all.")
-    keep_seen: bool = Field(False, strict=True, description="Also recommend what the user has had.")
+    seen: Seen | None = Field(
+        None, description="Hide or keep what the user has had; left out: as the run says."
+    )
+    keep_seen: bool | None = Field(
+        None, strict=True, description='Earlier form of seen: true is "keep", false is "hide".'
+    )
+
+    @model_validator(mode="after")
+    def _seen_once(self) -> RecommendationBody:
+        if self.keep_seen is not None and self.seen is not None:
+            raise InputError(
+                f"{argument('keep_seen')} is the earlier form of {argument('seen')}; give only one "
+                "of the two"
+            )
+        return self
 
 
 class RecommendationBatch(Body):
@@ -177,6 +192,7 @@ class RecommendationResponse(BaseModel):
         description="cold-start: no known event of the user, so the most popular items."
     )
     items: list[ItemResponse]
+    notes: list[str] = Field(description="What to know about these items, if anything.")
 
 
 class RecommendationBatchResponse(BaseModel):
@@ -257,6 +273,7 @@ class ModelResponse(BaseModel):
     items: int
     streaming: bool = Field(description="Whether an event costs the same whatever the history.")
     reads_time: bool = Field(description="Whether recommendations depend on times.")
+    seen: Seen = Field(description="Whether requests that do not say hide or keep seen items.")
     why_no_state: str | None
 
 

@@ -17,6 +17,7 @@ const state = {
   source: null, // where they came from
   chosen: null, // the one that is explained
   turn: 0, // of the newest request
+  seen: null, // "hide" or "keep", once chosen here
 };
 
 class ServerError extends Error {
@@ -68,6 +69,8 @@ const asOf = () => {
   if (kind === "unknown") return { at: "unknown" };
   return kind === "time" && Number.isFinite(seconds) ? { at: seconds } : {};
 };
+/** Nothing is said until somebody turns the switch, so that the run decides. */
+const seen = () => (state.seen === null ? {} : { seen: state.seen });
 /** Times are seconds since 1970; what no calendar has stays a number. */
 const dated = (seconds) => {
   const date = new Date(seconds * 1000);
@@ -250,7 +253,7 @@ async function refresh() {
   try {
     const [before, next] = await Promise.all([
       past(),
-      ask("POST", "v1/recommendations", { ...whom(), ...asOf(), k: ASKED }),
+      ask("POST", "v1/recommendations", { ...whom(), ...asOf(), ...seen(), k: ASKED }),
     ]);
     if (turn !== state.turn) return; // a newer request was made
     drawHistory(before);
@@ -385,6 +388,7 @@ function animate(rows, before) {
 function tell(next) {
   const popular = state.source === "cold-start";
   show("next-empty", next ? (state.items.length ? "" : "Nothing is left to recommend.") : "Choose a user, or make up a history.");
+  show("notes", next && next.content.notes.join(" "));
   show("source", next && (popular ? "most popular" : "from the model"));
   $("source").classList.toggle("popular", popular);
   $("latency").textContent = next ? took(next.ms) : "";
@@ -483,6 +487,10 @@ $("at-kind").addEventListener("change", () => {
   else $("at-time").focus();
 });
 $("at-time").addEventListener("change", refresh);
+$("seen").addEventListener("change", () => {
+  state.seen = $("seen").value;
+  refresh();
+});
 $("token-button").addEventListener("click", () => ($("token-form").hidden ? openToken() : closeToken()));
 $("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -507,6 +515,7 @@ ask("GET", "healthz").then(({ content }) => {
   const about = content.model;
   if (!about) return;
   $("as-of").hidden = !about.reads_time;
+  if (state.seen === null) $("seen").value = about.seen;
   const cost = about.streaming ? "each event costs the same, however long the history" : "each event re-reads the history";
   $("model").textContent = `${about.run} · ${about.items.toLocaleString("en")} items · ${cost}`;
 }).catch(() => {});
