@@ -37,6 +37,7 @@ from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
 from linrec.training.loop import Trained, Trainer
 from linrec.training.plan import Plan
 from linrec.training.precision import with_precision
+from linrec.training.repeats import with_repeat_head
 from linrec.types import COLD_START, PAD, InputError, Recommendations, Seen, argument
 
 Part = TypeVar("Part")
@@ -104,6 +105,7 @@ class Recommender:
         warn = listeners.on_message if callbacks else warnings.warn
         resumed = folder if resume else None
         plan = Plan.of(self._requested, store, warn, self._named, resumed)
+        plan = with_repeat_head(plan, split, warn, self._named, resumed)
         torch.manual_seed(plan.config.training.seed)
         model = build(plan.config.model, plan.features)
         config = with_precision(plan.config, model, split, resumed)
