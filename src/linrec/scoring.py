@@ -46,7 +46,8 @@ def add_repeats(scores: Tensor, weights: Tensor, past: PastCounts) -> Tensor:
     scores: [B, n_items + 1].  weights: [B, 1 + K], of a `RepeatHead`.
     """
     gained = additions(weights, past)
-    return scores.index_put((gained.rows, gained.items), gained.values, accumulate=True)
+    values = gained.values.to(scores.dtype)
+    return scores.index_put((gained.rows, gained.items), values, accumulate=True)
 
 
 def hide_seen(scores: Tensor, histories: Sequences) -> Tensor:
