@@ -27,7 +27,7 @@ from experiments.command import (
     reproduce,
     take_over,
 )
-from experiments.datasets import DATASETS
+from experiments.datasets import ALL
 from experiments.outcomes import Options
 from linrec import InputError
 
@@ -100,8 +100,8 @@ def _paths(given: Sequence[str]) -> dict[str, Path]:
     paths = {}
     for one in given:
         name, sign, path = one.partition("=")
-        if not sign or name not in DATASETS:
-            raise InputError(f"--data {one} is not NAME=PATH with a NAME of {', '.join(DATASETS)}")
+        if not sign or name not in ALL:
+            raise InputError(f"--data {one} is not NAME=PATH with a NAME of {', '.join(ALL)}")
         if not Path(path).exists():
             raise InputError(f"--data {one}: there is nothing at {path}; check the path")
         paths[name] = Path(path)

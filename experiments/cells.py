@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
 
-from experiments.datasets import DATASETS
+from experiments.datasets import ALL, DATASETS
 from linrec import InputError
 
 BACKBONES = ("sasrec", "sasrecf", "core", "fdsa", "bert4rec")  # the fastest learners first
@@ -21,6 +21,22 @@ SLOW_EPOCHS = {"bert4rec": 100}
 """Backbones that learn from a fifth of the events per epoch, and so need more of them."""
 
 
+DEFAULT = {"recipe": "default", "precision": "bfloat16"}
+"""The default model; the recipe leaves the precision to a timing, which may differ each time."""
+DEFAULT_EPOCHS = 28
+SHORT_EPOCHS = 10
+PARTS: dict[str, dict[str, Any]] = {
+    "times": {"time_gaps": False},
+    "request-time": {"unknown_time": 1.0},
+    "head-norm": {"head_norm": False},
+    "seen-aware-loss": {"seen_aware": False},
+    "schedule": {"schedule": "constant", "warmup": 0},
+}
+"""What the default model adds to SASRec with linrec-decay, and how each part is left out."""
+ALONE = ("times", "head-norm", "seen-aware-loss", "schedule")
+"""The parts that can stand alone."""
+
+
 @dataclass(frozen=True)
 class Cell:
     dataset: str
@@ -30,6 +46,7 @@ class Cell:
     overrides: Mapping[str, Any] = field(default_factory=dict, hash=False)
     minutes: float | None = None  # of training, for cells that are compared at equal time
     seed: int = 0
+    budget: int | None = None  # epochs, where the table has other ones than its dataset
 
     @property
     def name(self) -> str:
@@ -41,20 +58,22 @@ class Cell:
     @property
     def epochs(self) -> int:
         """The budget that every cell of a table has in common."""
-        return SLOW_EPOCHS.get(self.backbone, DATASETS[self.dataset].epochs)
+        usual = SLOW_EPOCHS.get(self.backbone, ALL[self.dataset].epochs)
+        return usual if self.budget is None else self.budget
 
     def settings(self, recipe: str | None = None) -> dict[str, Any]:
-        """The settings of `linrec train` for this cell."""
-        dataset = DATASETS[self.dataset]
+        """The settings of `linrec train` for this cell; `recipe` replaces its own."""
+        dataset = ALL[self.dataset]
         settings: dict[str, Any] = {
-            "recipe": recipe or dataset.recipe,
+            "recipe": dataset.recipe,
             "backbone": self.backbone,
             "attention": self.attention,
             **dataset.settings,
         }
         if self.backbone in WITH_FEATURES and dataset.features:
             settings["features"] = dataset.features
-        return settings | dict(self.overrides) | {"seed": self.seed}
+        settings |= dict(self.overrides) | {"seed": self.seed}
+        return settings if recipe is None else settings | {"recipe": recipe}
 
 
 def overall(dataset: str) -> list[Cell]:
@@ -98,12 +117,55 @@ def by_max_length() -> list[Cell]:
     ]
 
 
+def default_seeds(dataset: str | None = None) -> list[Cell]:
+    """The default model on both forms of ML-1M, one dataset and seed after the other."""
+    names = ("ml-1m", "ml-1m-all") if dataset is None else (dataset,)
+    return [_default(name, seed=seed) for name in names for seed in SEEDS]
+
+
+def default_mechanisms() -> list[Cell]:
+    """The default model with other attention, all else equal."""
+    return [
+        replace(_short(), attention=name)
+        for name in ("linrec-decay", "softmax", "linrec", "linear-transformer")
+    ]
+
+
+def default_parts() -> list[Cell]:
+    """The default model as it is, without each of its parts, and with each of them alone."""
+    without = [_short(f"without-{part}", off) for part, off in PARTS.items()]
+    nothing = {name: value for part in ALONE for name, value in PARTS[part].items()}
+    alone = [
+        _short(
+            f"only-{part}",
+            {name: value for name, value in nothing.items() if name not in PARTS[part]},
+        )
+        for part in ALONE
+    ]
+    tried = [_short("with-gate", {"gate": True}), _short("in-float32", {"precision": "float32"})]
+    return [_short(), *without, *tried, _short("plain", nothing), *alone]
+
+
+def _default(dataset: str, *, seed: int = 0) -> Cell:
+    return Cell(dataset, "sasrec", "linrec-decay", "default", DEFAULT, seed=seed,
+                budget=DEFAULT_EPOCHS)  # fmt: skip
+
+
+def _short(variant: str = "", changes: Mapping[str, Any] | None = None) -> Cell:
+    """The default model with some changes and a smaller budget, the same for all of these."""
+    named = "-".join(part for part in ("short", variant) if part)
+    settings = {**DEFAULT, **(changes or {})}
+    return Cell("ml-1m", "sasrec", "linrec-decay", named, settings, budget=SHORT_EPOCHS)
+
+
 def of_table(table: str) -> list[Cell]:
     """The cells that a table or figure needs, those of ML-1M first."""
     if table == "beyond":
         return [*by_max_length(), *at_equal_time()]
     if table == "seeds":
         return over_seeds()
+    if table == "default":
+        return [*default_seeds(), *default_mechanisms(), *default_parts()]
     if table in ("heatmap", "conditions"):
         return [Cell("ml-1m", "sasrec", name) for name in COMPARED]
     per_dataset = {"overall": overall, "efficient": efficient, "ablation": ablation}.get(table)

@@ -12,7 +12,7 @@ from experiments import attention, timing
 from experiments.cells import Cell, of_table, select
 from experiments.collect import collect
 from experiments.comparisons import compare_all
-from experiments.datasets import DATASETS, is_given, open_dataset
+from experiments.datasets import ALL, is_given, open_dataset
 from experiments.outcomes import Options
 from experiments.pages import write_pages
 from experiments.progress import Deadline, print_line
@@ -21,7 +21,7 @@ from linrec import InputError
 
 TABLES = (
     "overall", "efficient", "seeds", "scaling", "lengths", "ablation", "heatmap", "conditions",
-    "beyond",
+    "beyond", "default",
 )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def _analyse(
     tables: Sequence[str], cells: Sequence[Cell], options: Options, console: Console
 ) -> None:
     """Everything that is derived from trained cells."""
-    for name in DATASETS:
+    for name in ALL:
         write_statistics(name, options)
     compare_all([cell for table in tables for cell in of_table(table)], options)
     if {"heatmap", "conditions"} & set(tables):

@@ -8,7 +8,14 @@ from pathlib import Path
 
 from benchmarks.environment import environment
 from benchmarks.results import write_json
-from experiments.cells import ABLATED, EFFICIENT, Cell, at_equal_time
+from experiments.cells import (
+    ABLATED,
+    EFFICIENT,
+    Cell,
+    at_equal_time,
+    default_mechanisms,
+    default_parts,
+)
 from experiments.outcomes import Options, Outcome, model_of, read
 from experiments.training import METRICS, PROTOCOLS
 from linrec.evaluation import compare, comparison_to_dict
@@ -20,6 +27,11 @@ def compared_with(cell: Cell) -> list[Cell]:
     if cell.minutes is not None:
         same = [one for one in at_equal_time() if one.attention == cell.attention]
         return [one for one in same[:1] if one != cell]
+    if cell in (*default_mechanisms(), *default_parts()):
+        whole = default_parts()[0]
+        return [whole] if cell != whole else []
+    if cell.variant == "default":
+        return []
     if cell.variant:
         return [replace(cell, variant="", overrides={})]
     names = [] if cell.attention == "softmax" else ["softmax"]

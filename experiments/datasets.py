@@ -1,4 +1,4 @@
-"""The paper's two datasets: where they come from, how they are prepared, how ours differ."""
+"""The datasets: the paper's two, and those that show what lies beyond it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from linrec import InputError
 class Dataset:
     title: str
     recipe: str
-    differs: str  # how it differs from the paper's, in a sentence
+    differs: str  # how it differs from the paper's, or what it is, in a sentence
     prepare: Mapping[str, Any] = field(default_factory=dict)
     features: str = ""  # of sasrecf and fdsa; without any they read the item id
     settings: Mapping[str, Any] = field(default_factory=dict)  # other than the paper's
     epochs: int = 30  # of every cell, so that a table compares equal budgets
+    file: str = ""  # the name of its files, if that is not the dataset's own
 
 
 DATASETS = {
@@ -45,6 +46,17 @@ DATASETS = {
         epochs=20,
     ),
 }
+"""Those of the paper."""
+
+OTHERS = {
+    "ml-1m-all": Dataset(
+        "ML-1M, all items",
+        "default",
+        "The same ratings with the 290 films that fewer than 5 people rated.",
+        file="ml-1m",
+    ),
+}
+ALL = DATASETS | OTHERS
 
 
 def is_given(name: str, given: Path | None, runs: Path) -> bool:
@@ -63,16 +75,17 @@ def open_dataset(name: str, given: Path | None, runs: Path) -> linrec.SequenceSt
         if given is None:
             raise InputError(f"{name} is not prepared in {path}; give it as --data {name}=PATH")
         events = _events(name, given)
-        items = events.parent / f"{name}.item"
+        items = events.parent / f"{ALL[name].file or name}.item"
         known: dict[str, Any] = {"items": items} if items.exists() else {}
-        return linrec.prepare(events, path, **known, **DATASETS[name].prepare)
+        return linrec.prepare(events, path, **known, **ALL[name].prepare)
 
 
 def _events(name: str, given: Path) -> Path:
     """The file itself, or the one in a folder that has the name of the dataset."""
     if not given.is_dir():
         return given
-    for file in (f"{name}.inter.gz", f"{name}.inter", "ratings.dat"):
+    stem = ALL[name].file or name
+    for file in (f"{stem}.inter.gz", f"{stem}.inter", "ratings.dat"):
         if (given / file).exists():
             return given / file
     return given

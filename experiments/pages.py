@@ -12,9 +12,9 @@ from markdown_it import MarkdownIt
 
 import linrec
 from benchmarks.environment import commit
-from experiments import attention, costs, quality, seeds, smoothness
+from experiments import attention, costs, default_model, quality, seeds, smoothness
 from experiments.cells import SLOW_EPOCHS, of_table
-from experiments.datasets import DATASETS
+from experiments.datasets import ALL, DATASETS
 from experiments.outcomes import Options
 from experiments.plots import all_figures
 from experiments.readme import with_tables
@@ -60,6 +60,10 @@ def markdown(options: Options, figures: Mapping[str, object]) -> str:
         seeds=seeds.seeds_table(options),
         equal_time=quality.equal_time_table(options),
         reach=quality.reach_table(options),
+        default_seeds=default_model.seeds_table(options),
+        default_mechanisms=default_model.mechanisms_table(options),
+        default_parts=default_model.parts_table(options),
+        default_gaps=default_model.gaps_table(options),
         figure=lambda name, title: f"![{title}]({IMAGES}/{name}.png)" if name in figures else "",
         missing=lambda table: missing(table, options),
         finding=finding,
@@ -108,7 +112,8 @@ def missing(table: str, options: Options) -> str:
     ]
     if not any(counts):
         return ""
-    data = " ".join(f"--data {name}=PATH" for name in DATASETS)
+    names = {cell.dataset for cell in of_table(table)} or DATASETS
+    data = " ".join(f"--data {name}=PATH" for name in ALL if name in names)
     name = "all" if table == "statistics" else table
     states = ", ".join(one for one in counts if one)
     return f"*{states}; `python -m experiments {name} {data}` completes them.*"

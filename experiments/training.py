@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 import linrec
@@ -15,8 +17,12 @@ from benchmarks.results import write_json
 from experiments.cells import Cell
 from experiments.outcomes import Options, Outcome
 from experiments.progress import CellLogger, seconds_spent
-from linrec.evaluation import means
+from linrec.data.dataset.splits import leave_one_out
+from linrec.evaluation import RankOptions, means, rank_targets
+from linrec.evaluation.by_gap import seconds_before_target
+from linrec.evaluation.scorer import model_scorer
 from linrec.runs.checkpoint import Progress
+from linrec.runs.evaluations import evaluation_name
 from linrec.runs.run import Run
 from linrec.training.loop import DivergedError
 
@@ -89,17 +95,50 @@ def learning_curve(progress: Progress) -> Outcome:
 
 
 def evaluate(recommender: linrec.Recommender, folder: Path, data: linrec.SequenceStore) -> Outcome:
-    """Figures under both protocols; the ranks of users stay in the run folder."""
+    """Figures under every protocol; the ranks of users stay in the run folder."""
     figures, run = {}, Run.open(folder)
-    for protocol in PROTOCOLS:
-        name = f"test-{protocol}"
+    groups: list[dict[str, Any]] = []
+    for name, chosen in evaluations(recommender).items():
         if not run.has_evaluation(name):
-            run.save_evaluation(*recommender.evaluate_users(data, protocol=protocol, seen="hide"))
+            run.save_evaluation(*recommender.evaluate_users(data, **chosen))
         evaluation, ranks = run.load_evaluation(name)
         figures[name] = evaluation.to_dict()
-        if protocol == "full":
-            groups = by_length(ranks)
-    return {"evaluations": figures, "by_length": groups}
+        groups = groups or by_length(ranks)  # of the first evaluation, which ranks all items
+    found: Outcome = {"evaluations": figures, "by_length": groups}
+    if recommender.config.model.time_gaps:
+        found["with_gaps_of_others"] = with_gaps_of_others(recommender, data)
+    return found
+
+
+def evaluations(recommender: linrec.Recommender) -> dict[str, dict[str, Any]]:
+    """By the name of its files: the options of every evaluation of a run."""
+    every: list[dict[str, Any]] = [{"protocol": protocol} for protocol in PROTOCOLS]
+    if recommender.config.model.time_gaps:
+        every.append({"protocol": "full", "request_time": "unknown"})
+    hidden = recommender.config.seen_in() == "hide"
+    return {evaluation_name("test", **chosen, hide_seen=hidden): chosen for chosen in every}
+
+
+def with_gaps_of_others(
+    recommender: linrec.Recommender, data: linrec.SequenceStore, seed: int = 0
+) -> dict[str, float]:
+    """The figures if every user's request comes after the gap of another, randomly chosen user.
+
+    What a model makes of its own request time must be lost then: a figure that stays as high had
+    another source than that time.
+    """
+    test = leave_one_out(data.sequences()).test
+    gaps, rows = seconds_before_target(test), test.histories
+    assert gaps is not None
+    assert rows.times is not None
+    newest = rows.times[rows.ends - 1]
+    until = newest + np.random.default_rng(seed).permutation(gaps)
+    hidden = recommender.config.seen_in() == "hide"
+    options = RankOptions(reads=recommender.config.model.max_length, hide_seen=hidden)
+    other = replace(test, histories=replace(rows, until=until))
+    ranking = rank_targets(model_scorer(recommender.model), data, other, options=options)
+    metrics = means(ranking.ranks, (10,))
+    return {name: metrics[name] for name in METRICS}
 
 
 def by_length(ranks: pl.DataFrame) -> list[dict[str, Any]]:

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 class Recommender:
     """A sequential recommender of any backbone with any attention.
 
-    `Recommender()` is SASRec with linrec-decay on whole histories; any setting of a recipe can be
-    given by name, e.g. `Recommender(attention="softmax", max_length=200, epochs=20)`.
+    `Recommender()` is SASRec with linrec-decay on whole histories and their times; any setting of a
+    recipe can be given by name, e.g. `Recommender(attention="softmax", max_length=200, epochs=20)`.
 
     Examples:
         >>> model = linrec.Recommender(recipe="small", attention="softmax", max_length=50, epochs=1)

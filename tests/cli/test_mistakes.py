@@ -52,7 +52,7 @@ def test_mistakes_without_any_data(words: list[str], message: str, refused: Refu
         (["--width", 64, "--heads", 5], "width 64 must be a multiple of heads 5; try --heads 4"),
         (["--attention", "flash"], "unknown attention 'flash'; choose from softmax, linrec"),
         (["--backbone", "gru"], "unknown backbone 'gru'; choose from sasrec"),
-        (["--recipe", "fast"], "unknown recipe 'fast'; choose from accurate, bert4rec, default"),
+        (["--recipe", "fast"], "unknown recipe 'fast'; choose from bert4rec, default"),
         (["--recipe", "none.toml"], "cannot read recipe none.toml: No such file"),
         (["--device", "abacus"], "device 'abacus' cannot be used"),
         (["--precision", "fp8"], "precision must be 'float32', 'bfloat16' or 'auto', not 'fp8'"),

@@ -45,8 +45,8 @@ def scores(found: Recommender, who, **options) -> list[float]:
 
 
 def test_the_recipe_reads_times() -> None:
-    assert recipe("accurate").model.time_gaps
-    assert not recipe("default").model.time_gaps
+    assert recipe("default").model.time_gaps
+    assert not recipe("paper-ml-1m").model.time_gaps
 
 
 def test_an_order_is_refused_where_times_were_requested() -> None:
@@ -58,7 +58,7 @@ def test_an_order_is_refused_where_times_were_requested() -> None:
 def test_an_order_is_left_out_where_only_the_recipe_reads_times() -> None:
     small = {name: value for name, value in TIMED.items() if name != "time_gaps"}
     with pytest.warns(UserWarning, match="are only an order .* reads no times"):
-        found = Recommender(recipe="accurate", **small).fit(cycle())
+        found = Recommender(recipe="default", **small).fit(cycle())
     assert not found.config.model.time_gaps
     assert found.evaluate().request_time is None
 

@@ -25,12 +25,12 @@ batch_tokens = 4096
 
 
 def small_options(folder: Path) -> Options:
-    """Options under which a cell trains in a moment; ml-1m and gowalla are one and the same."""
+    """Options under which a cell trains in a moment; all datasets are one and the same."""
     events, items = demo_events(users=60, items=120)
     linrec.prepare(events, folder / "data", items=items)
     recipe = folder / "small.toml"
     recipe.write_text(RECIPE)
-    data = dict.fromkeys(("ml-1m", "gowalla"), folder / "data")
+    data = dict.fromkeys(("ml-1m", "ml-1m-all", "gowalla"), folder / "data")
     return Options(data, folder / "runs", folder / "results", recipe=str(recipe), threads=1)
 
 

@@ -56,9 +56,12 @@ def test_exponentials_do_not_depend_on_threads(threads: int) -> None:
 @pytest.mark.parametrize("shape", [(1,), (31,), (32,), (33,), (4, 200, 13), (70_001,)])
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])
-def test_dropout_draws_the_same(shape: tuple[int, ...], share: float, seed: int) -> None:
-    x = torch.randn(shape, requires_grad=True)
-    gradient = torch.randn(shape)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_draws_the_same(
+    shape: tuple[int, ...], share: float, seed: int, dtype: torch.dtype
+) -> None:
+    x = torch.randn(shape, dtype=dtype, requires_grad=True)
+    gradient = torch.randn(shape, dtype=dtype)
     fast = dropout(x, share, seed)
     (fast_gradient,) = torch.autograd.grad(fast, x, gradient)
     with ops.without_kernels():

@@ -26,7 +26,7 @@ import numpy as np
 from linrec.serving import Engine, Store, open_store
 from tests.serving.cases import make_run
 from tests.serving.redis_server import RedisServer
-from tests.serving.serving_process import ServeProcess
+from tests.serving.serving_process import ForkedServe
 from tests.training.cases import cycle
 
 USERS, SHARED = 6, 2  # the shared ones have two senders each, and are never deleted
@@ -64,7 +64,7 @@ class Servers:
         self._links = [folder / "link-0", folder / "link-1"]
         for link in self._links:
             link.symlink_to(runs[0])
-        self._processes = [ServeProcess(link, place, "--grace", "5") for link in self._links]
+        self._processes = [ForkedServe(link, place, "--grace", "5") for link in self._links]
         self._starting, self._count = threading.Condition(), 0
         self._threads = [threading.Thread(target=self._live, args=(n,)) for n in (0, 1)]
         self._threads.append(threading.Thread(target=self._reload))

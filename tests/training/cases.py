@@ -32,6 +32,13 @@ SMALL: dict[str, Any] = {
     "batch_tokens": 128,
     "epochs": 8,
     "device": "cpu",
+    # what the recipe adds is tested where it is given by name
+    "head_norm": False,
+    "time_gaps": False,
+    "seen_aware": False,
+    "schedule": "constant",
+    "warmup": 0,
+    "precision": "float32",
 }
 
 

@@ -35,3 +35,9 @@ def test_past_the_plan_nothing_moves() -> None:
 def test_epochs_may_differ_in_steps() -> None:
     schedule = Schedule(epochs=2, warmup=2)
     assert schedule.share(1, 4, 8) == pytest.approx(schedule.share(1, 6, 12), abs=0.05)
+
+
+def test_a_warmup_takes_a_quarter_of_a_short_training_at_most() -> None:
+    shares = course(epochs=4, warmup=400, steps=10)
+    assert shares[9] == max(shares) == 1.0
+    assert shares[20] < 1.0

@@ -19,15 +19,20 @@ TYPES: dict[str, type[Any]] = {"bool": bool, "int": int, "float": float, "str": 
 
 
 def with_flags(
+    recipe: Mapping[str, Any] | None = None,
+    /,
     **panels: Family | type[Any],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command, whose last parameter is **settings, one flag per setting.
 
-    panels: dataclasses or families of them, by the heading of their flags. The command gets only
-    the settings that were given: the defaults stay where they are defined.
+    recipe: settings that the command has if none is given, where they are not the defaults of the
+    dataclasses; the help shows them. panels: dataclasses or families of them, by the heading of
+    their flags. The command gets only the settings that were given: the defaults stay where they
+    are defined.
     """
+    usual = recipe or {}
     flags = {
-        name: _flag(name, panel, family)
+        name: _flag(name, panel, family, usual)
         for panel, one in panels.items()
         for family in [{"": one} if isinstance(one, type) else one]
         for name in dict.fromkeys(
@@ -56,7 +61,7 @@ def part_of(config: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in settings_of(config) if name in settings}
 
 
-def _flag(name: str, panel: str, family: Family) -> inspect.Parameter:
+def _flag(name: str, panel: str, family: Family, recipe: Mapping[str, Any]) -> inspect.Parameter:
     items = {
         owner: settings_of(config)[name]
         for owner, config in family.items()
@@ -65,7 +70,7 @@ def _flag(name: str, panel: str, family: Family) -> inspect.Parameter:
     item = next(iter(items.values()))
     plain = next((TYPES[kind] for kind in kinds(item) if kind in TYPES), str)
     option = typer.Option(
-        help=_help(items, family), rich_help_panel=item.metadata["setting"].group or panel
+        help=_help(items, family, recipe), rich_help_panel=item.metadata["setting"].group or panel
     )
     return inspect.Parameter(
         name,
@@ -75,10 +80,10 @@ def _flag(name: str, panel: str, family: Family) -> inspect.Parameter:
     )
 
 
-def _help(items: Mapping[str, Field[Any]], family: Family) -> str:
+def _help(items: Mapping[str, Field[Any]], family: Family, recipe: Mapping[str, Any]) -> str:
     """What it is, what it can be, who has it and its default."""
     first = next(iter(items.values()))
-    defaults = {owner: item.default for owner, item in items.items()}
+    defaults = {owner: recipe.get(item.name, item.default) for owner, item in items.items()}
     names_the_family = len(family) > 1 and list(defaults.values()) == list(family)
     text, choices = first.metadata["setting"].help, first.metadata["setting"].choices
     if names_the_family:

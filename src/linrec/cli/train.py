@@ -12,9 +12,10 @@ from linrec.backbones.config import CONFIGS as BACKBONES
 from linrec.cli.flags import with_flags
 from linrec.losses.config import CONFIGS as LOSSES
 from linrec.runs.config import TrainingConfig
+from linrec.runs.recipes import settings_in
 
 
-@with_flags(Model=BACKBONES, Loss=LOSSES, Training=TrainingConfig)
+@with_flags(settings_in("default"), Model=BACKBONES, Loss=LOSSES, Training=TrainingConfig)
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset of `linrec prepare`.")],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],

@@ -44,7 +44,9 @@ def _apply(x: Tensor, threshold: int, seed: int) -> Tensor:
     if fused.takes(x):
         return fused.dropout(x, spread_seed, threshold, scale)
     kept = draws(x.numel(), spread_seed, x.device).view(x.shape) >= threshold
-    return x * kept.to(x.dtype).mul_(scale)
+    # in float32 or wider and rounded once, as the kernel does
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return (kept.to(wide).mul_(scale) * x).to(x.dtype)
 
 
 def draws(count: int, seed: int, device: torch.device | str = "cpu") -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from linrec.ops import fused
@@ -12,7 +13,7 @@ def exponentials_(scores: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns the largest of each row and the sum of its exponentials, [R, 1] each.
     """
-    if fused.takes(scores):
+    if fused.takes(scores, (torch.float32,)):
         return fused.exponentials_(scores)
     largest = scores.amax(1, keepdim=True)
     scores.sub_(largest).exp_()

@@ -103,13 +103,13 @@ def attend(
     return out
 
 
-def takes(x: Tensor) -> bool:
-    """Whether the kernels can read this as one flat array."""
+def takes(x: Tensor, dtypes: tuple[torch.dtype, ...] = DTYPES) -> bool:
+    """Whether the kernels can read this as one flat array of one of these types."""
     return (
         _native is not None
         and _are_enabled()
         and x.device.type == "cpu"
-        and x.dtype == torch.float32
+        and x.dtype in dtypes
         and x.is_contiguous()
         and x.numel() > 0
     )

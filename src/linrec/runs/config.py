@@ -36,7 +36,11 @@ class TrainingConfig:
         "Learning rate after the warm-up: constant, or falling to zero over the planned epochs.",
         choices=get_args(LearningRateSchedule),
     )
-    warmup: int = setting(0, "Steps over which the learning rate rises to its full value.", min=0)
+    warmup: int = setting(
+        0,
+        "Steps over which the learning rate rises to its full value; at most a quarter of all.",
+        min=0,
+    )
     weight_decay: float = setting(0.0, "L2 penalty of Adam.", min=0)
     clip_norm: float = setting(0.0, "Largest norm of the gradient; 0 leaves it as it is.", min=0)
     ema: float = setting(

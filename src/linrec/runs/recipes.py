@@ -33,6 +33,13 @@ def recipe(name: str, settings: Content | None = None) -> RunConfig:
     return parse(with_settings(content, settings)) if settings else config
 
 
+def settings_in(name: str) -> dict[str, Any]:
+    """What a recipe sets, by the names of the settings; everything else has its own default."""
+    content = _read(name)
+    settings: dict[str, Any] = content.get("model", {}) | content.get("training", {})
+    return settings
+
+
 def _read(name: str) -> dict[str, Any]:
     if not name.endswith(".toml") and name not in _shipped():
         raise InputError(

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 from linrec.runs.config import TrainingConfig
 
+# of all planned steps: a recipe for a million events must leave time to learn from a thousand
+LONGEST_WARMUP = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """A pure function of the place in the training, so that a resumed run repeats it exactly."""
 
     epochs: int  # planned; a run that stops early has seen the beginning of the schedule
-    warmup: int  # steps until the full rate is reached
+    warmup: int  # steps until the full rate is reached, unless that is much of a short training
     decays: bool = True
 
     @classmethod
@@ -25,11 +28,8 @@ class Schedule:
         Epochs and steps count from 0. Epochs need not have equally many steps: the decay goes by
         the share of the training that is done.
         """
-        rising = (epoch * steps + step + 1) / self.warmup if self.warmup else 1.0
-        falling = self._falling(epoch + step / steps, steps) if self.decays else 1.0
+        warmup = min(self.warmup, LONGEST_WARMUP * steps * self.epochs)
+        rising = (epoch * steps + step + 1) / warmup if warmup else 1.0
+        done = (epoch + step / steps) / self.epochs
+        falling = (1.0 - done) / (1.0 - warmup / (steps * self.epochs)) if self.decays else 1.0
         return max(0.0, min(1.0, rising, falling))
-
-    def _falling(self, done: float, steps: int) -> float:
-        """done: epochs so far."""
-        warm = self.warmup / (steps * self.epochs)
-        return (1.0 - done / self.epochs) / (1.0 - warm) if warm < 1.0 else 1.0

@@ -81,10 +81,16 @@ LINREC_INLINE uint32_t mix_bits(uint32_t x) {  // every bit of x affects every b
   return x ^ (x >> 15);
 }
 
+LINREC_INLINE float to_float(float x) { return x; }
+LINREC_INLINE float to_float(uint16_t x) { return bfloat16_to_float(x); }
+LINREC_INLINE void store(float* to, float x) { *to = x; }
+LINREC_INLINE void store(uint16_t* to, float x) { *to = float_to_bfloat16(x); }
+
 // Numbers begin to end - 1. The draw of each follows from the seed and its index, so that the
 // backward pass can repeat it: ops/dropout.py has the same in torch. A counter decides on two
 // numbers, BLOCK apart, so that no lanes have to be shuffled.
-void dropout(const float* x, float* out, int64_t begin, int64_t end, Draw draw) {
+template <typename Number>
+void dropout_of(const Number* x, Number* out, int64_t begin, int64_t end, Draw draw) {
   alignas(64) float weight[2 * BLOCK];
   const float scale = draw.scale;  // a copy: a load under a condition would prevent vectorisation
   for (int64_t i = begin; i < end; i += 2 * BLOCK) {
@@ -95,10 +101,18 @@ void dropout(const float* x, float* out, int64_t begin, int64_t end, Draw draw) 
       weight[BLOCK + l] = static_cast<int32_t>(bits >> 16) < draw.threshold ? 0.0f : scale;
     }
     if (end - i >= 2 * BLOCK)
-      for (int l = 0; l < 2 * BLOCK; ++l) out[i + l] = weight[l] * x[i + l];
+      for (int l = 0; l < 2 * BLOCK; ++l) store(out + i + l, weight[l] * to_float(x[i + l]));
     else
-      for (int l = 0; l < end - i; ++l) out[i + l] = weight[l] * x[i + l];
+      for (int l = 0; l < end - i; ++l) store(out + i + l, weight[l] * to_float(x[i + l]));
   }
+}
+
+void dropout(const char* x, char* out, DType dtype, int64_t begin, int64_t end, Draw draw) {
+  if (dtype == DType::float32)
+    dropout_of(reinterpret_cast<const float*>(x), reinterpret_cast<float*>(out), begin, end, draw);
+  else
+    dropout_of(reinterpret_cast<const uint16_t*>(x), reinterpret_cast<uint16_t*>(out), begin, end,
+               draw);
 }
 
 #define LINREC_TEXT_OF(x) #x

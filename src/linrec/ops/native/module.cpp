@@ -32,6 +32,7 @@ using Tensor = nb::ndarray<nb::ndim<4>, nb::device::cpu>;
 using Keep = nb::ndarray<const bool, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Decay = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Matrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Flat = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Vector = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using DecayGradient = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
@@ -79,7 +80,8 @@ Rule rule_of(const RuleFields& fields) {
           unit_queries != 0, unit_keys != 0, scaled != 0, decay != 0};
 }
 
-DType dtype_of(const Tensor& x) {
+template <typename Array>
+DType dtype_of(const Array& x) {
   if (x.dtype() == nb::dtype<float>()) return DType::float32;
   if (x.dtype() == nb::dlpack::dtype{4, 16, 1}) return DType::bfloat16;  // 4: kDLBfloat
   throw std::invalid_argument("the kernels take float32 and bfloat16");
@@ -205,25 +207,26 @@ void exponentials(const Matrix& scores, int threads, const Vector& largest, cons
   }, &context);
 }
 
-void dropout(const Vector& x, uint64_t seed, int threshold, float scale, int threads,
-             const Vector& out) {
+void dropout(const Flat& x, uint64_t seed, int threshold, float scale, int threads,
+             const Flat& out) {
   const int64_t size = x.shape(0);
-  if (static_cast<int64_t>(out.shape(0)) != size)
-    throw std::invalid_argument("x and out must have the same size");
+  if (static_cast<int64_t>(out.shape(0)) != size || out.dtype() != x.dtype())
+    throw std::invalid_argument("x and out must have the same size and type");
   struct Context {
-    const float* x;
-    float* out;
+    const char* x;
+    char* out;
+    DType dtype;
     int64_t size;
     Draw draw;
     decltype(Kernels::dropout) work;
-  } context{x.data(), out.data(), size,
+  } context{static_cast<const char*>(x.data()), static_cast<char*>(out.data()), dtype_of(x), size,
             {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), threshold, scale},
             kernels(8).dropout};
   const nb::gil_scoped_release released;
   const int64_t pieces = (size + PIECE - 1) / PIECE;
   parallel_for(pieces, useful_threads(threads, size), [](void* given, int64_t i) {
     const Context& c = *static_cast<const Context*>(given);
-    c.work(c.x, c.out, i * PIECE, std::min((i + 1) * PIECE, c.size), c.draw);
+    c.work(c.x, c.out, c.dtype, i * PIECE, std::min((i + 1) * PIECE, c.size), c.draw);
   }, &context);
 }
 

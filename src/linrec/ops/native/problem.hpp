@@ -60,7 +60,7 @@ struct Kernels {
   const char* name;
   Pass forward, backward;
   void (*exponentials)(float* row, int64_t size, float* largest, float* total);
-  void (*dropout)(const float* x, float* out, int64_t begin, int64_t end, Draw draw);
+  void (*dropout)(const char* x, char* out, DType dtype, int64_t begin, int64_t end, Draw draw);
 };
 
 }  // namespace linrec
