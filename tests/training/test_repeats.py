@@ -123,7 +123,7 @@ def test_a_trial_decides_and_the_run_says_so(tmp_path: Path) -> None:
     stored = json.loads((tmp_path / "run" / "config.json").read_text())["model"]["repeat_head"]
     assert stored == "on"
     assert load(tmp_path / "run").model.repeat is not None
-    again = load(tmp_path / "run").evaluate(baselines=False)["ndcg@10"]
+    again = load(tmp_path / "run").evaluate(favourites(), baselines=False)["ndcg@10"]
     assert again == pytest.approx(made.test_evaluation["ndcg@10"])
 
 
