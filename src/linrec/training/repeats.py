@@ -33,7 +33,6 @@ def with_repeat_head(
     """
     model = plan.config.model
     if model.repeat_head == "auto" and resumed is not None:
-        # a run from before there were such heads has still "auto", and no head
         return _with(plan, Run.open(resumed).config.model.repeat_head)
     if plan.config.seen_in() == "hide":
         return _with(plan, _off_where_hidden(model, warn, "repeat_head" in requested))
