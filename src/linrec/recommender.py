@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -15,12 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 from linrec.backbones import Backbone, build
-from linrec.data.dataset.histories import Histories, of_items, of_users
+from linrec.data.dataset.histories import Histories
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import EVENTS_TO_SPLIT, Split, leave_one_out
 from linrec.data.dataset.store import SequenceStore, named, same_dataset
-from linrec.data.preparing.moments import Moment, requested_at, split_pairs
+from linrec.data.preparing.moments import Moment, requested_at
 from linrec.data.preparing.prepare import prepare
+from linrec.data.preparing.requests import histories_of
 from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
 from linrec.evaluation import evaluate as evaluate_scorer
 from linrec.evaluation.ranks import ProgressCallback, Scorer, batches
@@ -29,13 +30,17 @@ from linrec.evaluation.scorer import model_scorer
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription
+from linrec.runs.filters import Allowed, Filters
 from linrec.runs.recipes import recipe as find_recipe
 from linrec.runs.run import Run
+from linrec.runs.samples import ITEMS as SAMPLE_ITEMS
+from linrec.runs.samples import sample_users, samples_of
+from linrec.scoring import HIDDEN, top_k
 from linrec.scoring import hide_seen as hide
-from linrec.scoring import top_k
 from linrec.training.callbacks import Callback, CallbackList, TensorBoardLogger
 from linrec.training.loop import Trained, Trainer
-from linrec.training.plan import Plan
+from linrec.training.loss_advice import advise_loss
+from linrec.training.plan import Plan, check_folder
 from linrec.training.precision import with_precision
 from linrec.training.repeats import with_repeat_head
 from linrec.types import COLD_START, PAD, InputError, Recommendations, Seen, argument
@@ -44,9 +49,12 @@ Part = TypeVar("Part")
 
 if TYPE_CHECKING:
     import pandas as pd
+    from typing_extensions import Unpack
+
+    from linrec.data.preparing.requests import Who
+    from linrec.runs.filters import FilterArguments
 
     Data = SequenceStore | str | Path | pl.DataFrame | pl.LazyFrame | pd.DataFrame
-    Who = Sequence[Any] | pl.Series | pl.DataFrame | pd.DataFrame | None
 
 
 class Recommender:
@@ -97,7 +105,7 @@ class Recommender:
             1
         """
         folder = None if out is None else Path(out)
-        _check_folder(folder, resume=resume, overwrite=overwrite)  # before the long read, not after
+        check_folder(folder, resume=resume, overwrite=overwrite)  # before the long read, not after
         store = open_data(data)
         split = leave_one_out(store.sequences())
         _check_trainable(split)
@@ -110,6 +118,8 @@ class Recommender:
         model = build(plan.config.model, plan.features)
         config = with_precision(plan.config, model, split, resumed)
         plan = replace(plan, config=config)
+        if not resume and "loss" not in self._named:
+            advise_loss(config, model, split, warn)
         trainer = Trainer(model, store, split, plan.config, listeners)
         # only now: nothing is written or replaced before everything that was requested is possible
         run = None if folder is None else plan.open(folder, resume=resume, overwrite=overwrite)
@@ -129,9 +139,15 @@ class Recommender:
         """Evaluate on test and write figures, ranks and report."""
         evaluation, ranks = self.evaluate_users(progress=callbacks.on_test_batch_end)
         run.save_evaluation(evaluation, ranks)
-        run.write_report(evaluation, self.store)
+        self.write_report(run, evaluation)
         self.test_evaluation = evaluation
         callbacks.on_test_end(evaluation)
+
+    def write_report(self, run: Run, evaluation: Evaluation, data: Data | None = None) -> None:
+        """Renew the report of a run with an evaluation, and what some users are recommended."""
+        store = self._data(data)
+        shown = self.recommend(sample_users(store), k=SAMPLE_ITEMS, data=store)
+        run.write_report(evaluation, store, samples_of(store, shown))
 
     def evaluate(self, data: Data | None = None, **options: Any) -> Evaluation:
         """Figures on the held-out events; options are those of `EvaluationOptions`.
@@ -181,6 +197,7 @@ class Recommender:
         at: Moment | None = None,
         seen: Seen | None = None,
         progress: ProgressCallback | None = None,
+        **filters: Unpack[FilterArguments],
     ) -> Recommendations:
         """The k items that each user will most likely want next.
 
@@ -197,6 +214,8 @@ class Recommender:
             seen: "hide" leaves out what the user has had, "keep" ranks it like all other items;
                 by default what the run was trained for.
             progress: Called with the number of users done, and of all.
+            filters: `only` and `exclude` with lists of item ids, `where` with features of the
+                items and the values of which they must have one.
 
         Examples:
             >>> model = linrec.load("run")
@@ -204,54 +223,53 @@ class Recommender:
             5
             >>> model.recommend([["film-001", "film-002"], []], k=1).to_polars()["source"].to_list()
             ['model', 'cold-start']
+            >>> films = model.recommend(["member-0007"], k=2, where={"genre": ["Comedy", "Drama"]})
+            >>> len(films)
+            2
         """
         if k < 1:
             raise InputError(f"k must be at least 1, not {k}")
         k = min(k, len(self.catalogue))
-        histories = requested_at(self._histories(who, data), at)
+        allowed = Filters(**filters).allowed(self.catalogue)
+        found = histories_of(who, self.catalogue.ids, lambda: self._data(data))
+        histories = requested_at(found, at)
         nobody, nothing = np.empty(0, np.int64), np.empty((0, k), np.float32)
         tables = [self._table(histories, nobody, nothing.astype(np.int64), nothing)]
         options = RankOptions(reads=self.config.model.max_length)
         scorer = model_scorer(self.model)
         done, hidden = 0, self.config.seen_in(seen) == "hide"
         for rows in batches(histories.sequences.lengths, len(self.catalogue), options):
-            tables.append(self._top(scorer, histories, rows, k, hidden))
+            tables.append(self._top(scorer, histories, rows, k, hidden, allowed))
             done += len(rows)
             if progress is not None:
                 progress(done, len(histories))
-        table = pl.concat(tables).sort("row", "rank").drop("row")
-        notes = histories.notes
+        table = pl.concat(tables).sort("row", "rank")
+        notes = histories.notes + allowed.notes
+        empty = len(histories) - table["row"].n_unique()
+        if empty:
+            notes += (f"{empty:,} of {len(histories):,} lists are empty: {allowed.why_nothing()}",)
         if self.config.loss.seen_aware and not hidden:
             notes += (f"seen items are recommended too, and {LEARNED_NOTHING}",)
         if at is not None and not self.config.model.time_gaps:
             notes += ("the model reads no times, so the time of the request changes nothing",)
-        return Recommendations(table, notes)
-
-    def _histories(self, who: Who, data: Data | None) -> Histories:
-        ids = self.catalogue.ids
-        if _is_frame(who):
-            return of_users(None, prepare(who, times="real"), ids)
-        if who is None or (isinstance(who, pl.Series) and not who.dtype.is_nested()):
-            return of_users(who, self._data(data), ids)
-        if not _is_list(who):
-            raise InputError(f"give users as a list of ids, not as the single value {who!r}")
-        rows = list(who)
-        histories = [_is_list(row) for row in rows]
-        if any(histories) and not all(histories):
-            raise InputError("give either ids of users or lists of items, not some of each")
-        if not any(histories):
-            return of_users(rows, self._data(data), ids)
-        items, times = split_pairs(rows)
-        return of_items(items, ids, times)
+        return Recommendations(table.drop("row"), notes)
 
     def _top(
-        self, scorer: Scorer, histories: Histories, rows: IntArray, k: int, hidden: bool
+        self,
+        scorer: Scorer,
+        histories: Histories,
+        rows: IntArray,
+        k: int,
+        hidden: bool,
+        allowed: Allowed,
     ) -> pl.DataFrame:
         chosen = histories.sequences.take(rows)
         with torch.inference_mode():
             scores = scorer(chosen)
             empty = torch.from_numpy(chosen.lengths == 0)
             scores[empty] = self.catalogue.cold_start_scores()
+            if allowed.items is not None:
+                scores[:, torch.from_numpy(~allowed.items)] = HIDDEN
             items, best = top_k(hide(scores, chosen) if hidden else scores, k)
         return self._table(histories, rows, items.numpy(), best.numpy())
 
@@ -360,15 +378,6 @@ def open_data(data: Data) -> SequenceStore:
     return prepare(data)
 
 
-def _check_folder(folder: Path | None, *, resume: bool, overwrite: bool) -> None:
-    if folder is None and resume:
-        raise InputError(f"nothing to resume without a run folder; give it as {argument('out')}")
-    if resume and overwrite:
-        raise InputError("a run can be resumed or overwritten, not both; choose one")
-    if folder is not None and not resume:
-        Run.check_free(folder, overwrite=overwrite)
-
-
 def _check_trainable(split: Split) -> None:
     if not (split.train.lengths > 1).any():
         raise InputError(
@@ -381,12 +390,3 @@ def _trained(part: Part | None) -> Part:
     if part is None:
         raise InputError("this recommender is not trained yet; call fit, or linrec.load a run")
     return part
-
-
-def _is_frame(value: object) -> TypeGuard[pl.DataFrame]:
-    """pandas is recognised without an import; its Series has no columns."""
-    return isinstance(value, pl.DataFrame | pl.LazyFrame) or hasattr(value, "columns")
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes | dict)

@@ -78,6 +78,10 @@ def test_help_shows_examples(name: str, linrec: Command) -> None:
     assert f"linrec {name}" in result.out
 
 
+def test_help_names_the_extra_that_export_needs(linrec: Command) -> None:
+    assert "pip install 'linrec[onnx]'" in linrec("export", "--help").out
+
+
 def test_every_setting_is_a_flag_with_its_default(linrec: Command) -> None:
     from linrec.runs.config import SETTINGS
 
@@ -131,8 +135,8 @@ def test_python_leaves_exactly_what_the_command_leaves(
     assert linrec("train", dataset, "--out", command, *FLAGS).code == 0
     Recommender(**SMALL | {"epochs": 2}).fit(str(dataset), python)
     files = [contents(folder) for folder in (command, python)]
-    # times are in the names and contents of some files
-    dated = ("tensorboard/", "checkpoint.safetensors", "history.csv")
+    # times are in the names and contents of some files, whose checksums are in the manifest
+    dated = ("tensorboard/", "checkpoint.safetensors", "history.csv", "manifest.json")
     same = [{k: v for k, v in found.items() if not k.startswith(dated)} for found in files]
     assert same[0] == same[1]
     assert {"report.html", "evaluation/test-full.json", "learning-curve.png"} <= same[0].keys()
@@ -202,6 +206,22 @@ def test_evaluate_prints_and_saves(linrec: Command, copy: Path) -> None:
     assert saved["ks"] == [1, 5]
     assert saved["metrics"]["recall@5"]["mean"] > 0.9
     assert len(pl.read_parquet(copy / "evaluation" / "test-full.parquet")) == N_USERS
+
+
+def test_evaluate_renews_the_report(linrec: Command, copy: Path) -> None:
+    report = copy / "report.html"
+    before = report.read_text()
+    assert "NDCG@10" in before
+    assert linrec("compare", copy, copy, "--split", "valid").code == 0
+    assert report.read_text() == before  # only evaluate writes it
+    assert linrec("evaluate", copy, "--split", "valid", "-k", 3).code == 0
+    after = report.read_text()
+    assert "valid split" in after
+    assert "NDCG@3" in after
+    assert "NDCG@10</td>" not in after
+    report.unlink()
+    assert linrec("evaluate", copy).code == 0
+    assert report.read_text() == before
 
 
 def test_each_protocol_has_a_file_of_its_own(linrec: Command, copy: Path) -> None:

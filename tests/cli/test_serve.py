@@ -45,6 +45,10 @@ def test_mistakes(refused: Refused, run: Path, tmp_path: Path) -> None:
     dataset = run.parent / "data"
     message = refused("serve", run, "--port", "0", "--store", gone, "--data", dataset)
     assert "the Redis store does not answer" in message
+    assert refused("serve", run, "--port", "0", "--store", gone) == (
+        "linrec: the Redis store does not answer, so there is nothing to serve users from; start "
+        "it, or set --store to another one\n"
+    )
     assert not list(run.parent.glob("*.sqlite"))
 
 

@@ -59,6 +59,14 @@ def test_prepare_takes_every_filter(write: Write, tmp_path: Path) -> None:
     }
 
 
+def test_bad_rows_are_skipped_if_wanted(write: Write, tmp_path: Path) -> None:
+    log, data = write("log.csv", f"{LOG}a,,4,1\nb,y,5,1,1\n"), tmp_path / "data"
+    output = run("prepare", log, "--out", data, "--user", "who", "--skip-bad-rows")
+    assert "2 of 6 rows were skipped: not a row (1), no item id (1)." in " ".join(output.split())
+    assert "2 of 6" in run("describe", data)
+    assert len((data / "skipped.csv").read_text().splitlines()) == 3
+
+
 def test_describe_prints_dates(write: Write, tmp_path: Path) -> None:
     log = write("log.csv", "user,item,time\n1,a,1717156800000\n1,b,1719835200000\n")
     assert "note: The times in 'time' were read as milliseconds" in " ".join(

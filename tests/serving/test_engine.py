@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from linrec.data.preparing.prepare import prepare
 from linrec.recommender import load
 from linrec.serving import (
     Engine,
+    FutureEventError,
     LateEventError,
     NewEvent,
     RecommendRequest,
@@ -64,8 +66,8 @@ def test_real_histories_event_by_event(
         row = int(films.users.index_of([user])[0])
         times = films.times[films.offsets[row] : films.offsets[row + 1]].tolist()
         items = films.catalogue.ids_of(films.sequences()[row]).to_list()
-        for item, time in list(zip(items, times, strict=True))[-40:]:
-            engine.append(str(user), [NewEvent(str(item), time)])
+        for item, when in list(zip(items, times, strict=True))[-40:]:
+            engine.append(str(user), [NewEvent(str(item), when)])
     recent = [
         [str(i) for i in films.catalogue.ids_of(films.sequences()[row][-40:])]
         for row in films.users.index_of(users)
@@ -189,12 +191,27 @@ def test_late_events_at_the_end_or_refused(run: Path, make_engine: MakeEngine) -
 
 
 def test_no_time_is_now_but_never_before_the_newest(run: Path, make_engine: MakeEngine) -> None:
-    engine = make_engine(run, late="refuse")
+    engine = make_engine(run, late="refuse", max_future=1e13)
     engine.append("u", [NewEvent("i01", 9e12)])  # milliseconds, perhaps
     engine.append("u", [NewEvent("i02"), NewEvent("i03", 9.1e12), NewEvent("i04")])
     assert [e.item for e, _ in engine.user("u").history] == ["i01", "i02", "i03", "i04"]
     assert engine.append("v", [NewEvent("i01")]).appended == 1
     assert engine.user("v").history[0][0].time > 1.6e9
+
+
+def test_times_far_in_the_future_are_refused(run: Path, make_engine: MakeEngine) -> None:
+    engine, soon, far = make_engine(run), time.time() + 86_000, time.time() + 87_000
+    refused = "more than 86,400 seconds ahead of this server's clock.*send seconds since 1970"
+    with pytest.raises(FutureEventError, match=refused):
+        engine.append("u", [NewEvent("i01", 5.0), NewEvent("i02", far)])
+    assert engine.append("v", [NewEvent("i01", soon, "e1")]).appended == 1
+    with pytest.raises(FutureEventError, match=refused):
+        engine.correct_event("v", "e1", "i02", far)
+    assert engine.append("v", [NewEvent("i01", far, "e1")]).duplicates == 1  # known already
+    with pytest.raises(UnknownError):
+        engine.user("u")  # none of the request was taken
+    assert engine.append("v", [NewEvent("i02")]).appended == 1  # now, after the newest one
+    assert make_engine(run, max_future=90_000).append("u", [NewEvent("i01", far)]).appended == 1
 
 
 def test_unknown_items_are_remembered_and_skipped(

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from linrec.data.dataset.store import SequenceStore
-from linrec.serving import Engine, NewEvent, open_store
+from linrec.serving import Engine, NewEvent, StoreError, open_store
 from linrec.serving.batcher import ClosedError
 from linrec.serving.stores import SQLiteStore
 from linrec.types import InputError
@@ -260,6 +260,19 @@ def test_a_full_redis(
             assert http.get("/readyz").json() == {"status": "ready"}
     finally:
         control.config_set("maxmemory", 0)
+
+
+def test_a_redis_that_refuses_the_login(redis_server: RedisServer) -> None:
+    import redis
+
+    control = redis.Redis(port=redis_server.port)
+    try:
+        control.config_set("requirepass", "secret")
+        with pytest.raises(StoreError, match="refuses the login; check the password"):
+            open_store(redis_server.url).check()
+        control = redis.Redis(port=redis_server.port, password="secret")
+    finally:
+        control.config_set("requirepass", "")
 
 
 def test_redis_settings_that_lose_events(

@@ -173,7 +173,7 @@ def test_deleting_and_correcting_single_events(
 
 
 def test_the_last_event_can_be_deleted(run: Path, store: Store, make_engine: MakeEngine) -> None:
-    engine = make_engine(run, store)
+    engine = make_engine(run, store, max_future=1e12)
     engine.append("u", [NewEvent("i01", 1e12, "e")])
     assert engine.delete_event("u", "e")
     assert engine.user("u").events == 0

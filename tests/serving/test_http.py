@@ -196,6 +196,14 @@ def test_bad_events(http: httpx.Client, event: dict[str, object], message: str) 
     assert endless.status_code == 422
 
 
+def test_a_clock_that_is_wrong(http: httpx.Client) -> None:
+    milliseconds = {"item": "i01", "time": time.time() * 1e3, "id": "e"}
+    answer = http.post("/v1/events", json={"user": "clock", "events": [milliseconds]})
+    assert answer.status_code == 422
+    assert "more than 86,400 seconds ahead of this server's clock" in answer.json()["error"]
+    assert http.get("/v1/users/clock").status_code == 404
+
+
 def test_too_much(http: httpx.Client) -> None:
     message = http.post("/v1/events", content=b" " * 1_048_577)
     assert message.status_code == 413

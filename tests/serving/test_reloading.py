@@ -87,7 +87,9 @@ def test_watching_survives_everything(
         wait_until(lambda: "RuntimeError" in problem(http))
         monkeypatch.setattr(reloading, "fingerprint_of", right)
         wait_until(lambda: problem(http) == "None")
-        spoil(make_run(run, data, seed=3))
+        # in one step: of a model that is spoiled in its place, the watcher may serve the good one
+        bad = spoil(make_run(tmp_path / "bad", data, seed=3))
+        (bad / "model.safetensors").replace(run / "model.safetensors")
         wait_until(lambda: "not finite" in problem(http))
         assert engine.model.fingerprint == first
         assert 'linrec_reloads_total{outcome="refused"}' in http.get("/metrics").text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from itertools import count
 
@@ -16,10 +17,11 @@ from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
 from linrec.losses.config import CONFIGS as LOSS_CONFIGS
 from linrec.recommender import Recommender
-from linrec.runs.config import SETTINGS
+from linrec.runs.config import SETTINGS, TrainingConfig
 from linrec.settings import settings_of
 from linrec.training import loop
 from linrec.training.loop import DivergedError
+from linrec.training.step import make_fabric
 from linrec.types import InputError
 from tests.training.cases import SMALL, Recorder, cycle
 
@@ -43,6 +45,16 @@ def same(a: Weights, b: Weights) -> bool:
     return a.keys() == b.keys() and all(
         a[name].shape == b[name].shape and torch.equal(a[name], b[name]) for name in a
     )
+
+
+def test_fabric_announces_nothing(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = logging.getLogger("lightning_fabric")
+    monkeypatch.setattr(logger, "propagate", True)
+    make_fabric(TrainingConfig(precision="bfloat16", device="cpu"))
+    assert caplog.records == []
+    assert logging.getLogger("lightning_fabric.utilities.rank_zero").level == logging.NOTSET
 
 
 def test_bfloat16_learns_too(store: SequenceStore) -> None:
@@ -209,6 +221,8 @@ def test_a_device_that_is_not_there_is_refused(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(InputError, match=f"device '{device}' cannot be used.*device=cpu"):
+    with pytest.raises(InputError, match=f"device '{device}' cannot be used.*device=cpu") as error:
         Recommender(**SMALL | {"device": device}).fit(small_store, tmp_path / "run")
+    for word in ("accelerator", "Fabric", "Accelerator", "configuration"):
+        assert word not in str(error.value)
     assert list(tmp_path.iterdir()) == []

@@ -68,10 +68,10 @@ def demo(
 
     user = store.users.ids[0]
     _print_step(console, f"4. Recommend: linrec recommend {out}/run --user {user} -k 10")
-    shown = show_user(recommender, store, user, console)
+    show_user(recommender, store, user, console)
 
     report = out / "report.html"
-    write_text(report, Run.open(out / "run").report(evaluation, store, shown))
+    write_text(report, Run.open(out / "run").report.read_text(encoding="utf-8"))
     _print_step(console, f"Everything is in {report}: open it in a browser.")
 
 
@@ -82,19 +82,15 @@ def as_csv(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(pl.col(pl.List(pl.String)).list.join("|"))
 
 
-def show_user(
-    recommender: Recommender, store: SequenceStore, user: Any, console: Console
-) -> dict[str, Any]:
-    """Print a user's last events and recommendations; return them for the report."""
+def show_user(recommender: Recommender, store: SequenceStore, user: Any, console: Console) -> None:
+    """Print a user's last events and recommendations."""
     from linrec.cli.recommend import recommendations_table
+    from linrec.runs.samples import last_events
 
-    row = int(store.users.index_of([user])[0])
-    last = store.sequences()[row][-5:]
-    history = ", ".join(store.item_table["title"].gather(last - 1))
+    history = last_events(store, user)
     recommendations = recommender.recommend([user], k=10)
     console.print(f"Last events of {user}: {history}", highlight=False, markup=False)
     console.print(recommendations_table(recommendations, show_user=False))
-    return {"user": user, "history": history, "rows": recommendations.to_dicts()}
 
 
 def _print_step(console: Console, sentence: str) -> None:

@@ -42,7 +42,8 @@ def evaluate(
     """Rank the held-out items: Recall, MRR, NDCG with 95 % intervals, beside two baselines.
 
     The baselines are popularity and what most often followed the last item. Ties count against the
-    model. The rank of every user is saved in RUN for `linrec compare`.
+    model. The rank of every user is saved in RUN for `linrec compare`, and RUN/report.html is
+    written again with this evaluation.
 
     Examples:
 
@@ -67,7 +68,9 @@ def evaluate(
     if k:
         options["ks"] = tuple(k)
     console = Console(quiet=json)
-    evaluation = evaluate_and_save(load(run), Run.open(run), console, data=data, **options)
+    recommender, opened = load(run), Run.open(run)
+    evaluation = evaluate_and_save(recommender, opened, console, data=data, **options)
+    recommender.write_report(opened, evaluation, data)
     if json:
         typer.echo(evaluation.to_json())
 

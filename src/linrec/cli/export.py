@@ -24,8 +24,9 @@ def export(
 ) -> None:
     """Write a model for onnxruntime: histories to scores, and one event and a state to the next.
 
-    All graphs are run in onnxruntime and compared with torch before anything is written. Needs
-    pip install 'linrec[onnx]'.
+    All graphs are run in onnxruntime and compared with torch before anything is written.
+
+    Needs pip install 'linrec\\[onnx]'.
 
     Examples:
 

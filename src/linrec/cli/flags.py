@@ -15,7 +15,10 @@ from linrec.settings import kinds, settings_of
 Family = Mapping[str, type[Any]]
 """Dataclasses of which a run has one, by the name that chooses it (such as a backbone)."""
 
-TYPES: dict[str, type[Any]] = {"bool": bool, "int": int, "float": float, "str": str, "Path": Path}
+TYPES: dict[str, Any] = {
+    "bool": bool, "int": int, "float": float, "str": str, "Path": Path,
+    "list[str]": list[str],  # a flag that may be repeated
+}  # fmt: skip
 
 
 def with_flags(

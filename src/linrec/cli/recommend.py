@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from linrec.cli.flags import with_flags
 from linrec.cli.seen import SeenFlag, seen_of
-from linrec.types import InputError
+from linrec.settings import setting
+from linrec.types import InputError, argument
 
 if TYPE_CHECKING:
     from linrec.types import Recommendations
 
 
+@dataclass(frozen=True, kw_only=True)
+class FilterFlags:
+    """`linrec.runs.filters.Filters` as the command line writes them."""
+
+    only: str | None = setting(None, "Recommend nothing but these items: a,b,c.")
+    exclude: str | None = setting(None, "Leave out these items: a,b,c.")
+    where: list[str] | None = setting(
+        None,
+        "Recommend items with this feature: FEATURE=VALUE, or FEATURE=A,B for one of several "
+        "values. May be repeated; then all must hold.",
+    )
+
+    def filters(self) -> dict[str, Any]:
+        given = {"only": self.only, "exclude": self.exclude}
+        lists = {name: comma_list(text) for name, text in given.items() if text is not None}
+        return {**lists, "where": [_condition(text) for text in self.where or ()]}
+
+
+@with_flags(Filters=FilterFlags)
 def recommend(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of `linrec train`.")],
     user: Annotated[str | None, typer.Option(help="A user of the dataset.")] = None,
@@ -37,6 +59,7 @@ def recommend(
     data: Annotated[
         Path | None, typer.Option(help="The dataset, if it has moved or grown.")
     ] = None,
+    **filters: Any,
 ) -> None:
     """Recommend from whole histories, in your own ids, with scores and titles.
 
@@ -52,6 +75,8 @@ def recommend(
       linrec recommend runs/shop --all --out recs.parquet
       linrec recommend runs/shop --user 42 --at 2024-05-31
       linrec recommend runs/shop --user 42 --seen keep
+      linrec recommend runs/shop --user 42 --where genre=Comedy,Drama
+      linrec recommend runs/shop --user 42 --exclude sku-1,sku-7
     """
     from rich.console import Console
 
@@ -62,11 +87,12 @@ def recommend(
         check_ending(out)
     shown = seen_of(seen)
     who = _who(user, history, users_file, everyone)
+    chosen = FilterFlags(**filters).filters()
     errors = Console(stderr=True)
     recommender = load(run)
     with counting("recommending", errors) as progress:
         result = recommender.recommend(
-            who, k, data=data, at=_moment(at), seen=shown, progress=progress
+            who, k, data=data, at=_moment(at), seen=shown, progress=progress, **chosen
         )
     for note in result.notes:
         errors.print(note, soft_wrap=True, highlight=False, markup=False)
@@ -85,10 +111,21 @@ def _who(user: str | None, history: str | None, users_file: Path | None, everyon
     if user is not None:
         return [user]
     if history is not None:
-        return [[item.strip() for item in history.split(",") if item.strip()]]
+        return [comma_list(history)]
     if users_file is not None:
         return _read_users(users_file)
     return None
+
+
+def comma_list(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _condition(text: str) -> tuple[str, list[str]]:
+    feature, _, values = text.partition("=")
+    if not feature.strip() or not comma_list(values):
+        raise InputError(f"{argument('where', text)} is not FEATURE=VALUE, such as genre=Comedy")
+    return feature.strip(), comma_list(values)
 
 
 def _moment(at: str | None) -> str | float | None:

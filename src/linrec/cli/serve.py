@@ -11,12 +11,12 @@ import typer
 from linrec.cli.flags import part_of, with_flags
 from linrec.serving.http.options import HttpOptions, check_exposure, read_token
 from linrec.serving.settings import EngineSettings
-from linrec.types import InputError
+from linrec.types import InputError, argument
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from linrec.serving import Engine
+    from linrec.serving import Engine, Store
 
 
 @with_flags(Engine=EngineSettings, HTTP=HttpOptions)
@@ -78,13 +78,32 @@ def serve(
     engine_settings = EngineSettings(**part_of(EngineSettings, settings))
     address = bound(options.host, options.port)
     users = store or f"{str(run).rstrip('/')}.users.sqlite"
-    engine = Engine(run, open_store(users), engine_settings)
+    opened = open_store(users)
+    _check_answers(opened)
+    engine = Engine(run, opened, engine_settings)
     console = Console(stderr=True)
     if data is not None:
         _load(engine, data, console, resurrect)
     _warn(engine, console)
     _introduce(engine, users, console, f"{options.host}:{address.getsockname()[1]}")
     serve_http(engine, options, address)
+
+
+def _check_answers(store: Store) -> None:
+    """Refuse to start without users; a store that is only full still serves readers."""
+    from linrec.serving import StoreError, StoreFullError
+
+    try:
+        store.check()
+    except StoreFullError:
+        pass  # reported by /readyz
+    except StoreError as error:
+        store.close()
+        trouble = str(error).partition(";")[0]
+        raise InputError(
+            f"{trouble}, so there is nothing to serve users from; start it, or set "
+            f"{argument('store')} to another one"
+        ) from None
 
 
 def _load(engine: Engine, data: Path, console: Console, resurrect: bool) -> None:

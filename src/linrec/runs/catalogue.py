@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -24,7 +25,7 @@ class Catalogue:
     def of(cls, store: SequenceStore) -> Catalogue:
         return cls(store.item_table.with_columns(events=pl.Series(store.popularity()[1:])))
 
-    @property
+    @cached_property
     def ids(self) -> IdMap:
         return IdMap(self.table["item"], first=1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import fields
 from importlib import resources
 from importlib.metadata import version
@@ -16,6 +17,18 @@ from linrec.evaluation.tables import best_of, figure, gap_metrics, interval, pro
 from linrec.losses import LossConfig
 from linrec.runs.checkpoint import Progress
 from linrec.runs.config import RunConfig, TrainingConfig
+from linrec.runs.samples import Sample
+
+EXPLANATIONS = {
+    "recall": "the share of users whose next item is among the first k recommendations",
+    "ndcg": "the same, but a hit counts less the further down it is: 1 in the first place, 0.63 in "
+    "the second, 0.29 in the tenth, and 0 beyond the first k",
+    "mrr": "1 divided by the place of the next item, so 1, 0.5, 0.33 and so on, and 0 beyond the "
+    "first k; without a k every place counts",
+    "coverage": "the share of all items that are among the first k of anybody",
+    "popularity": "how many training events a recommended item has on average; where it is high, "
+    "the lists show what everybody knows",
+}
 
 
 def report_page(
@@ -23,8 +36,8 @@ def report_page(
     progress: Progress,
     evaluation: Evaluation,
     store: SequenceStore,
-    curve: bytes,
-    recommendations: dict[str, Any] | None = None,
+    curve: bytes | None,
+    samples: Sequence[Sample] = (),
 ) -> str:
     """Everything inside the one page, so that it can be mailed; curve: a PNG."""
     from jinja2 import Environment
@@ -32,8 +45,7 @@ def report_page(
     source = (resources.files("linrec.runs") / "report.html.j2").read_text(encoding="utf-8")
     return Environment(autoescape=True).from_string(source).render(
         title=f"{config.model.backbone} with {config.model.attention}",
-        subtitle=f"linrec {version('linrec')}, dataset {store.fingerprint}, "
-        f"best of {progress.epoch} epochs: {progress.best_epoch}",
+        subtitle=f"linrec {version('linrec')}, dataset {store.fingerprint}" + _epochs(progress),
         name=config.model.attention,
         protocol=protocol_title(evaluation),
         baselines=list(evaluation.baselines),
@@ -41,8 +53,9 @@ def report_page(
         gap_labels=[metric_label(metric) for metric in gap_metrics(evaluation)],
         gaps=_gaps(evaluation),
         notes=evaluation.notes,
-        curve=b64encode(curve).decode(),
-        recommendations=recommendations,
+        explanations=explanations(evaluation),
+        curve=None if curve is None else b64encode(curve).decode(),
+        samples=samples,
         statistics=statistics(store),
         settings=[
             setting
@@ -50,6 +63,19 @@ def report_page(
             for setting in _settings(part)
         ],
     )  # fmt: skip
+
+
+def explanations(evaluation: Evaluation) -> list[tuple[str, str]]:
+    """Each family of metrics in the evaluation, and what it says, in a sentence."""
+    families = dict.fromkeys(metric.partition("@")[0] for metric in evaluation.metrics)
+    return [(metric_label(name), EXPLANATIONS[name]) for name in families if name in EXPLANATIONS]
+
+
+def _epochs(progress: Progress) -> str:
+    """None for a run that was saved without its training."""
+    if not progress.epoch:
+        return ""
+    return f", best of {progress.epoch} epochs: {progress.best_epoch}"
 
 
 def _settings(config: ModelConfig | LossConfig | TrainingConfig) -> list[tuple[str, str]]:

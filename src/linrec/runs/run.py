@@ -29,6 +29,7 @@ from linrec.runs.evaluations import name_of, pack_ranks, read_ranks
 from linrec.runs.files import RunFiles
 from linrec.runs.history import Row
 from linrec.runs.report import report_page
+from linrec.runs.samples import Sample
 from linrec.runs.tensors import TRAIN_AGAIN, pack_tensors, read_tensors
 from linrec.runs.weights import UnfitWeightsError, build_around, check_values
 from linrec.types import InputError, argument
@@ -302,15 +303,18 @@ class Run:
         self.files.check(file)
         return evaluation
 
-    def write_report(self, evaluation: Evaluation, store: SequenceStore) -> None:
-        self.files.write(REPORT, self.report(evaluation, store).encode())
+    def write_report(
+        self, evaluation: Evaluation, store: SequenceStore, samples: Sequence[Sample] = ()
+    ) -> None:
+        """One self-contained HTML page about this evaluation; an earlier one is replaced."""
+        path = self.files.folder / CURVE  # a run that was saved without its training has none
+        curve = path.read_bytes() if path.is_file() else None
+        page = report_page(self.config, self.progress, evaluation, store, curve, samples)
+        self.files.write(REPORT, page.encode())
 
-    def report(
-        self, evaluation: Evaluation, store: SequenceStore, shown: dict[str, object] | None = None
-    ) -> str:
-        """One self-contained HTML page; shown: recommendations to include."""
-        curve = (self.files.folder / CURVE).read_bytes()
-        return report_page(self.config, self.progress, evaluation, store, curve, shown)
+    @property
+    def report(self) -> Path:
+        return self.folder / REPORT
 
     # --------------------------------------------------------------------------------- all files
 

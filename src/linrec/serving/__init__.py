@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 from linrec.serving.settings import EngineSettings
 
 if TYPE_CHECKING:
-    from linrec.serving.appending import Append, Appended, LateEventError, NewEvent
+    from linrec.serving.appending import (
+        Append,
+        Appended,
+        FutureEventError,
+        LateEventError,
+        NewEvent,
+    )
     from linrec.serving.engine import Engine
     from linrec.serving.messages import (
         Explanation,
@@ -25,6 +31,7 @@ __all__ = [
     "Engine",
     "EngineSettings",
     "Explanation",
+    "FutureEventError",
     "LateEventError",
     "NewEvent",
     "RecommendRequest",
@@ -46,7 +53,7 @@ _HOMES = {
         "UnknownError",
         "UserView",
     ),
-    "appending": ("Append", "Appended", "LateEventError", "NewEvent"),
+    "appending": ("Append", "Appended", "FutureEventError", "LateEventError", "NewEvent"),
     "engine": ("Engine",),
     "stores": ("Store", "StoreError", "StoreFullError", "open_store"),
 }

@@ -20,6 +20,20 @@ class LateEventError(InputError):
     """An event is older than the newest one, and late events are refused."""
 
 
+class FutureEventError(InputError):
+    """An event is further in the future than `max_future`."""
+
+
+def check_not_future(when: float, settings: EngineSettings, now: float) -> None:
+    """One wrong clock would make every later event of the user a late one."""
+    if when > now + settings.max_future:
+        raise FutureEventError(
+            f"the time of an event is more than {settings.max_future:,.10g} seconds ahead of this "
+            "server's clock, which is refused; send seconds since 1970 (none of this user's events "
+            "in the request was taken)"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class NewEvent:
     """An event as it was given: an id makes sending it again harmless, no time means now."""
@@ -104,7 +118,7 @@ class Appender:
             job.head, job.version, job.snapshot = head, new_version(), None
             try:
                 self._plan(job, old)
-            except LateEventError as error:
+            except (LateEventError, FutureEventError) as error:
                 done[job.position] = error
                 continue
             if not job.events:  # all of them were here before
@@ -128,6 +142,8 @@ class Appender:
                 seen.add(event.id)
             # an event without a time happens now, and never before the newest one
             when = max(now, latest) if event.time is None else event.time
+            if event.time is not None:
+                check_not_future(event.time, self._settings, now)
             latest = max(latest, when)
             events.append(Event(event.item, when, event.id))
         job.late = any(event.time < newest for event in events)

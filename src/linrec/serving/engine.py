@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from time import time
+from time import time as now
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from torch import Tensor
 
 from linrec.data.dataset.past_counts import ItemCounts
 from linrec.evaluation.report import LEARNED_NOTHING
+from linrec.runs.filters import Allowed, Filters
 from linrec.serving import ranking
-from linrec.serving.appending import Append, Appended, Appender, NewEvent
+from linrec.serving.appending import Append, Appended, Appender, NewEvent, check_not_future
 from linrec.serving.batcher import Batcher, LongWork
 from linrec.serving.canary import check_canary, check_finite
 from linrec.serving.explaining import leave_one_out
@@ -120,37 +121,43 @@ class Engine:
         history: Sequence[HistoryEvent] | None = None,
         exclude: Sequence[str] = (),
         only: Sequence[str] | None = None,
+        where: Mapping[str, Sequence[Any]] | None = None,
         seen: Seen | None = None,
         at: RequestTime = None,
     ) -> RecommendResponse:
         """The k items that the user, or a user with this history, will most likely want next.
 
-        seen: "hide" leaves out what the user has had, "keep" ranks it too; as the run says if left
-        out. at: when, in seconds; now if left out, or "unknown". Only models that read time depend
-        on it, and on the times of the history.
+        where: features of the items, each with the values of which an item must have one. seen:
+        "hide" leaves out what the user has had, "keep" ranks it too; as the run says if left out.
+        at: when, in seconds; now if left out, or "unknown". Only models that read time depend on
+        it, and on the times of the history.
         """
         request = RecommendRequest(
-            user=user, history=history, k=k, exclude=exclude, only=only, seen=seen, at=at
-        )
+            user=user, history=history, k=k, exclude=exclude, only=only, where=where or {},
+            seen=seen, at=at,
+        )  # fmt: skip
         return self.recommend_many([request])[0]
 
     def recommend_many(self, requests: Sequence[RecommendRequest]) -> list[RecommendResponse]:
         model = self._model
         users = [request.user for request in requests if request.user is not None]
         heads = dict(zip(users, self.store.heads(users), strict=True)) if users else {}
+        allowed = [_allowed(model, request) for request in requests]
         rank_requests = [
-            _rank_request(model, request, self._past(model, request, heads.get(request.user or "")))
-            for request in requests
+            _rank_request(
+                model, request, self._past(model, request, heads.get(request.user or "")), items
+            )
+            for request, items in zip(requests, allowed, strict=True)
         ]
         return [
             RecommendResponse(
                 request.user,
                 "cold-start" if rank_request.past is None else "model",
                 _items(model, ranked),
-                _notes(model, request),
+                _notes(model, request, items, ranked),
             )
-            for request, rank_request, ranked in zip(
-                requests, rank_requests, self._ranks.submit(rank_requests), strict=True
+            for request, rank_request, items, ranked in zip(
+                requests, rank_requests, allowed, self._ranks.submit(rank_requests), strict=True
             )
         ]
 
@@ -276,6 +283,8 @@ class Engine:
         self, user: str, event_id: str, item: str, time: float | None = None
     ) -> Forgotten:
         """Give one event another item, and another time if there is one."""
+        if time is not None:
+            check_not_future(time, self.settings, now())
         done = self.store.replace_event(user, event_id, check_new_id(item), time)
         if not done:
             raise UnknownError("there is no such event")
@@ -300,7 +309,7 @@ class Engine:
         """Forget users without an event for longer than `user_ttl`; how many."""
         if self.settings.user_ttl is None:
             return 0
-        before, total = time() - self.settings.user_ttl * SECONDS_OF_DAY, 0
+        before, total = now() - self.settings.user_ttl * SECONDS_OF_DAY, 0
         while some := self.store.expire(before, EXPIRE_AT_ONCE):
             total += some
         return total
@@ -329,19 +338,30 @@ class _Known:
 _NOTHING = _Known(None, np.empty(0, np.int64))
 
 
-def _rank_request(model: ServedModel, request: RecommendRequest, known: _Known) -> RankRequest:
+def _allowed(model: ServedModel, request: RecommendRequest) -> Allowed:
+    filters = Filters(only=request.only, exclude=request.exclude, where=request.where)
+    return filters.allowed(model.catalogue, model.index_of)
+
+
+def _rank_request(
+    model: ServedModel, request: RecommendRequest, known: _Known, allowed: Allowed
+) -> RankRequest:
     hide = model.indices(request.exclude)
     if model.config.seen_in(request.seen) == "hide":
         hide = np.concatenate([known.seen, hide])
-    only = None if request.only is None else model.indices(request.only)
+    some = request.only is not None or request.where
+    only = np.flatnonzero(allowed.items) if some and allowed.items is not None else None
     at = seconds_of(request.at)
     return RankRequest(model, known.past, at, request.k, hide, only, known.counts)
 
 
-def _notes(model: ServedModel, request: RecommendRequest) -> tuple[str, ...]:
+def _notes(
+    model: ServedModel, request: RecommendRequest, allowed: Allowed, ranked: Ranked
+) -> tuple[str, ...]:
+    notes = allowed.notes if ranked else (*allowed.notes, allowed.why_nothing())
     if not model.config.loss.seen_aware or model.config.seen_in(request.seen) == "hide":
-        return ()
-    return (f"seen items are recommended too, and {LEARNED_NOTHING}",)
+        return notes
+    return (*notes, f"seen items are recommended too, and {LEARNED_NOTHING}")
 
 
 def _rank(rank_requests: list[RankRequest]) -> list[Ranked]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from linrec.serving.past import HistoryEvent, RequestTime, check_request_time
 from linrec.serving.stores import Event
@@ -43,6 +43,7 @@ class RecommendRequest:
     k: int = 10
     exclude: Sequence[str] = ()
     only: Sequence[str] | None = None
+    where: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     seen: Seen | None = None  # None: as the run says
     at: RequestTime = None
 

@@ -40,7 +40,7 @@ class ServedModel:
         self.config, self.description = opened.config, opened.description
         catalogue = opened.catalogue
         self._model = model.requires_grad_(False)
-        table = catalogue.table
+        self.catalogue, table = catalogue, catalogue.table
         self.ids: list[str] = [str(item) for item in table["item"]]
         self.titles: list[str | None] = (
             table["title"].to_list() if "title" in table.columns else [None] * len(self.ids)
@@ -79,6 +79,10 @@ class ServedModel:
         """Known items by their ids; unknown ones are left out."""
         found = [self._index[item] for item in items if item in self._index]
         return np.array(found, np.int64)
+
+    def index_of(self, items: Sequence[str]) -> Indices:
+        """The index of each item, 0 where it is unknown."""
+        return np.array([self._index.get(item, PAD) for item in items], np.int64)
 
     def past(self, events: Iterable[tuple[str, float]]) -> Past:
         """Items and times of events; those of unknown items are left out."""

@@ -22,6 +22,12 @@ class EngineSettings:
         "rebuilds the state), append it as if it came now, or refuse it.",
         choices=get_args(Late),
     )
+    max_future: float = setting(
+        86_400.0,
+        "Seconds that the time of an event may be ahead of this machine's clock; events further "
+        "ahead are refused, because all later ones of their user would be late.",
+        min=0,
+    )
     batch_size: int = setting(64, "Maximum number of requests in a model call.", min=1)
     batch_wait: float = setting(
         0.0, "Seconds to wait for more requests before a model call.", min=0, max=1

@@ -89,3 +89,13 @@ def _with_possible_times(
         )
     warn(f"{trouble}, so the model reads no times")
     return replace(model, time_gaps=False)
+
+
+def check_folder(folder: Path | None, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a run folder that cannot be resumed, or must not be replaced."""
+    if folder is None and resume:
+        raise InputError(f"nothing to resume without a run folder; give it as {argument('out')}")
+    if resume and overwrite:
+        raise InputError("a run can be resumed or overwritten, not both; choose one")
+    if folder is not None and not resume:
+        Run.check_free(folder, overwrite=overwrite)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -101,14 +103,34 @@ class ModelItems(ItemVectors):
 def make_fabric(training: TrainingConfig) -> Fabric:
     assert training.precision != "auto", "linrec.training.precision decides before a step is made"
     try:
-        return Fabric(
-            accelerator=training.device, devices=1, precision=PRECISIONS[training.precision]
-        )
-    except (RuntimeError, ValueError) as error:
+        with _without_notices():
+            return Fabric(
+                accelerator=training.device, devices=1, precision=PRECISIONS[training.precision]
+            )
+    except (RuntimeError, ValueError):  # in the words of Fabric, whose arguments are not ours
         raise InputError(
-            f"device {training.device!r} cannot be used ({str(error).splitlines()[0]}); "
+            f"device {training.device!r} cannot be used ({_why_not(training.device)}); "
             f"try {argument('device', 'cpu')} or {argument('device', 'auto')}"
         ) from None
+
+
+def _why_not(device: str) -> str:
+    if device == "cuda" and torch.version.cuda is None:
+        return "this torch was built without CUDA"
+    kinds = {"cuda": "CUDA device", "mps": "Apple GPU", "tpu": "TPU"}
+    return f"torch finds no {kinds[device]} here" if device in kinds else "there is no such kind"
+
+
+@contextlib.contextmanager
+def _without_notices() -> Iterator[None]:
+    """Fabric announces a precision that the run says already; its warnings still appear."""
+    logger = logging.getLogger("lightning_fabric.utilities.rank_zero")
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def compiled(module: Callable[..., Tensor]) -> Callable[..., Tensor]:

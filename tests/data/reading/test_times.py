@@ -70,6 +70,16 @@ def test_filters_by_date_apply_to_any_unit() -> None:
     assert prepare(log(times), until=NOON + 86_400).n_events == 1
 
 
+def test_numeric_bounds_follow_a_given_unit() -> None:
+    small: list[object] = [0, 1_000, 2_000, 3_000]  # too small to look like milliseconds
+    assert prepare(log(small), time_unit="ms", since=1_000, until="3000").times.tolist() == [1, 2]
+    micro: list[object] = [(NOON + n) * 1e6 for n in range(3)]
+    # as seconds, these bounds would look like milliseconds
+    store = prepare(log(micro), time_unit="us", since=NOON * 1e3, until=(NOON + 1) * 1e6)
+    assert store.times.tolist() == [NOON]
+    assert prepare(log(micro), time_unit="us", since="2024-05-31T12:00:02Z").n_events == 1
+
+
 @pytest.mark.parametrize(
     ("written", "form"),
     [

@@ -54,6 +54,9 @@ def _origin(store: SequenceStore) -> Rows:
         for role, name in source["columns"].items()
     )
     rows = [("source", f"{source['name']} ({source['format']})"), ("columns", columns)]
+    skipped = sum(source["skipped"].values())
+    if skipped:
+        rows.append(("rows skipped", f"{skipped:,} of {skipped + source['events_read']:,}"))
     for name, value in source["filters"].items():
         removed = source["removed"].get(name, 0)
         rows.append((f"filter {name} = {value}", f"removed {removed:,} events"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -166,14 +167,21 @@ class SequenceStore:
         """`Sequences.item_counts` of the whole store, [n_items + 1]."""
         return self.sequences().item_counts(self.n_items)
 
-    def write(self, path: Path, *, overwrite: bool = False) -> SequenceStore:
-        """Write the folder in one step and return the store opened from it."""
+    def write(
+        self, path: Path, *, overwrite: bool = False, more: Mapping[str, bytes] | None = None
+    ) -> SequenceStore:
+        """Write the folder in one step and return the store opened from it.
+
+        more: other files to put there, by their names.
+        """
         path = Path(path)
         with write_folder(path, overwrite) as draft:
             for name in ("items", "offsets", "times"):
                 np.save(draft / f"{name}.npy", getattr(self, name), allow_pickle=False)
             pl.DataFrame({"user": self.users.ids}).write_parquet(draft / "users.parquet")
             self.item_table.write_parquet(draft / "items.parquet")
+            for name, content in (more or {}).items():
+                (draft / name).write_bytes(content)
             (draft / DATASET_MARKER).write_text(self._describe(), encoding="utf-8")
         return SequenceStore.open(path)
 

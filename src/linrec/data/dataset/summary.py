@@ -53,6 +53,7 @@ class Source(_Strict):
     columns: dict[str, str] = Field(default_factory=dict)  # our name -> the source's
     columns_guessed: list[str] = Field(default_factory=list)
     events_read: int = 0
+    skipped: dict[str, int] = Field(default_factory=dict)  # reason -> rows that were no events
     filters: dict[str, Any] = Field(default_factory=dict)
     removed: dict[str, int] = Field(default_factory=dict)  # filter -> events it removed
     items_file: str | None = None

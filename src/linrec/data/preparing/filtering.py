@@ -9,7 +9,6 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 
-from linrec.data.preparing.moments import moment
 from linrec.data.preparing.options import PrepareOptions
 from linrec.types import EventLog, InputError, argument
 
@@ -20,7 +19,7 @@ CHUNK_EVENTS = 1 << 21
 def filter_events(events: EventLog, options: PrepareOptions) -> tuple[EventLog, dict[str, int]]:
     """Events that pass, each user's oldest first, and how many each filter removed."""
     removed: dict[str, int] = {}
-    since, until = moment(options.since, "since"), moment(options.until, "until")
+    since, until = options.bounds
     if since is not None:
         events = _keep(events, events.times >= since, "since", options.since, removed)
     if until is not None:

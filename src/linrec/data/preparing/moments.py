@@ -17,18 +17,23 @@ Moment: TypeAlias = int | float | str | date | datetime
 UNKNOWN = "unknown"
 
 
-def moment(value: Moment | None, name: str) -> float | None:
-    """A bound in time, on the scale that the events' own times are read to."""
+def moment(value: Moment | None, name: str, unit: str | None = None) -> float | None:
+    """A bound in time, on the scale that the events' own times are read to.
+
+    unit: of numbers; left out, it is recognised as that of a log is.
+    """
     if value is None:
         return None
     import polars as pl
 
-    from linrec.data.reading.times import in_seconds, times
+    from linrec.data.reading.times import are_numbers, in_seconds, times
     from linrec.data.reading.values import Column
 
     try:
-        read = times(Column(pl.Series(name, [value]), "time", name)).to_numpy()
-        return float(in_seconds(read, name)[0][0])
+        column = Column(pl.Series(name, [value]), "time", name)
+        if unit is not None and are_numbers(column.values):
+            return float(times(column, unit)[0])
+        return float(in_seconds(times(column).to_numpy(), name)[0][0])
     except (InputError, TypeError, ValueError, OverflowError) as error:
         raise InputError(
             f"{argument(name, repr(value))} is not a time; use a number or an ISO date such as "

@@ -71,8 +71,15 @@ class PrepareOptions:
     max_expansion: int = setting(
         250, "Times its size that a compressed file may expand to; more is refused.", min=1
     )
+    skip_bad_rows: bool = setting(
+        False,
+        "Leave out rows that cannot be events, such as one without an item, instead of refusing "
+        "the file; counts are shown, and skipped.csv in the dataset has a sample.",
+    )
     since: Moment | None = setting(
-        None, "Keep events from this time on, a number or an ISO date.", group=FILTERS
+        None,
+        "Keep events from this time on: an ISO date, or a number in the unit of the times.",
+        group=FILTERS,
     )
     until: Moment | None = setting(None, "Keep events before this time.", group=FILTERS)
     rating_at_least: float | None = setting(
@@ -110,7 +117,7 @@ class PrepareOptions:
         check(self)
         if self.format is not None:
             format_by_name(self.format)
-        since, until = moment(self.since, "since"), moment(self.until, "until")
+        since, until = self.bounds
         if since is not None and until is not None and since >= until:
             raise InputError(
                 f"{argument('since', self.since)} is not before {argument('until', self.until)}; "
@@ -122,6 +129,12 @@ class PrepareOptions:
                     f"the feature {name!r} cannot be {kind!r}; "
                     f"choose from {', '.join(get_args(FeatureKind))}"
                 )
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """The filters since and until, in seconds where the events' times are."""
+        unit = self.time_unit
+        return moment(self.since, "since", unit), moment(self.until, "until", unit)
 
     def with_overrides(self, given: Mapping[str, Any]) -> PrepareOptions:
         known = [option.name for option in fields(self)]
@@ -147,6 +160,7 @@ class PrepareOptions:
             time_unit=self.time_unit,
             time_format=self.time_format,
             max_expansion=self.max_expansion,
+            skip_bad_rows=self.skip_bad_rows,
         )
 
     def filters(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.features import ItemTable, item_table
 from linrec.data.preparing.filtering import filter_events, first_of_each
 from linrec.data.preparing.options import Frame, PrepareOptions
+from linrec.data.reading.bad_rows import SAMPLE_FILE
 from linrec.data.reading.columns import FILE_ORDER
 from linrec.data.reading.events import ArrowStream, ReadResult, read_events
 from linrec.files.atomic import check_free
@@ -51,8 +52,12 @@ def prepare(
     options = (options or PrepareOptions()).with_overrides(overrides)
     if out is not None:
         check_free(Path(out), overwrite=overwrite)  # before the long read, not after
-    store = _build(read_events(events, options.reading), options)
-    return store if out is None else store.write(Path(out), overwrite=overwrite)
+    read = read_events(events, options.reading)
+    store = _build(read, options)
+    if out is None:
+        return store
+    more = {SAMPLE_FILE: read.skipped.sample()} if read.skipped.total else {}
+    return store.write(Path(out), overwrite=overwrite, more=more)
 
 
 def _build(read: ReadResult, options: PrepareOptions) -> SequenceStore:
@@ -94,6 +99,7 @@ def _origin(
         columns=read.columns if "time" in read.columns else read.columns | {"time": FILE_ORDER},
         columns_guessed=list(read.guessed),
         events_read=len(read.log),
+        skipped=dict(read.skipped.counts),
         filters=options.filters(),
         removed=removed,
         items_file=table.source,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard
 
@@ -11,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from linrec.data.reading import values
+from linrec.data.reading.bad_rows import SkippedRows
 from linrec.data.reading.columns import FILE_ORDER, choose_columns, find_column
 from linrec.data.reading.formats import Format, Scan, find_files, list_files, with_partitions
 from linrec.data.reading.times import date_text, in_seconds, times
@@ -37,11 +39,12 @@ class ReadOptions:
     time_unit: str | None = None
     time_format: str | None = None
     max_expansion: int = MAX_EXPANSION
+    skip_bad_rows: bool = False
 
     def convert(self, column: values.Column) -> pl.Series:
         """A column in the type of its role."""
         if column.role == "time":
-            return times(column, self.time_unit, self.time_format)
+            return times(column, self.time_unit, self.time_format, by_majority=self.skip_bad_rows)
         return values.numbers(column) if column.role == "rating" else values.ids(column)
 
 
@@ -56,6 +59,7 @@ class ReadResult:
     guessed: tuple[str, ...]  # our names of the columns that the caller did not set
     items_beside: Path | None
     notes: tuple[str, ...] = ()
+    skipped: SkippedRows = field(default_factory=SkippedRows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +166,20 @@ def _open(path: Path, form: Format, options: ReadOptions) -> _Table:
     check_file(path, options.max_expansion)
     with reading(str(path)):
         named = {getattr(options, role) for role in ROLES}
-        scan = with_partitions(form.scan(path), path, named)
+        scan = with_partitions(_scan(path, form, options), path, named)
         return _Table(scan, str(path), path, form.lines_before)
+
+
+def _scan(path: Path, form: Format, options: ReadOptions) -> Scan:
+    """With lines that are not rows told from the others, if they are to be left out."""
+    if not options.skip_bad_rows or form.scan_readable is None:
+        return form.scan(path)
+    try:
+        scan = form.scan(path)
+        scan.frame.select(pl.all().null_count()).collect()  # one such line fails it all
+        return scan
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        return form.scan_readable(path)
 
 
 def _read(
@@ -180,15 +196,20 @@ def _read(
         without.add("time")
     roles = [role for role in ROLES if role not in without]
     columns = choose_columns(names, given, roles, tables[0].name)
-    log = _event_log(tables, columns, options)
+    skipped = SkippedRows()
+    log = _event_log(tables, columns, options, skipped)
     if not len(log):
+        if skipped.total:
+            raise InputError(f"{source} has no good row: {skipped.note(0)[:-1]}; correct them")
         raise InputError(f"{source} holds no events; give a file with at least one row")
     guessed = tuple(role for role in roles if given[role] is None)
     notes: tuple[str, ...] = ()
     if "time" in columns:
         log, notes = _with_seconds(log, source, columns["time"], options)
         notes += _precision_note(tables[0], columns["time"])
-    return ReadResult(log, source, format_name, columns, guessed, items_beside, notes)
+    if skipped.total:
+        notes += (skipped.note(len(log)),)
+    return ReadResult(log, source, format_name, columns, guessed, items_beside, notes, skipped)
 
 
 def _with_seconds(
@@ -205,13 +226,15 @@ def _with_seconds(
     return replace(log, times=seconds), (note,)
 
 
-def _event_log(tables: Sequence[_Table], columns: dict[str, str], options: ReadOptions) -> EventLog:
+def _event_log(
+    tables: Sequence[_Table], columns: dict[str, str], options: ReadOptions, skipped: SkippedRows
+) -> EventLog:
     """All events; the ids themselves are held for one chunk at a time."""
     users, items = Numbering(), Numbering()
     chunks = [
         chunk.with_columns(user=users.number(chunk["user"]), item=items.number(chunk["item"]))
         for table in tables
-        for chunk in _chunks(table, columns, options)
+        for chunk in _chunks(table, columns, options, skipped)
     ]
     events = pl.concat(chunks, rechunk=True)
     return EventLog(
@@ -224,14 +247,26 @@ def _event_log(tables: Sequence[_Table], columns: dict[str, str], options: ReadO
     )
 
 
-def _chunks(table: _Table, columns: dict[str, str], options: ReadOptions) -> Iterator[pl.DataFrame]:
+def _chunks(
+    table: _Table, columns: dict[str, str], options: ReadOptions, skipped: SkippedRows
+) -> Iterator[pl.DataFrame]:
     """The chosen columns of one file under our names and in our types."""
     names = table.schema.names()
     own = {role: find_column(role, name, names, table.name) for role, name in columns.items()}
     with reading(table.name):
         for rows_before, raw in _raw_chunks(table.scan, list(own.values()), own.get("time")):
-            read = _columns(table, raw, own, rows_before)
-            yield pl.DataFrame({column.role: options.convert(column) for column in read})
+            read = partial(_converted, table, own, rows_before, options)
+            if options.skip_bad_rows:
+                yield skipped.convert(table.name, table.scan, raw, rows_before, read)
+            else:
+                yield read(raw)
+
+
+def _converted(
+    table: _Table, own: dict[str, str], rows_before: int, options: ReadOptions, raw: pl.DataFrame
+) -> pl.DataFrame:
+    read = _columns(table, raw, own, rows_before)
+    return pl.DataFrame({column.role: options.convert(column) for column in read})
 
 
 def _raw_chunks(
@@ -242,7 +277,7 @@ def _raw_chunks(
     Where numbers are written as text, one row can change what all the others mean, so the file is
     one chunk.
     """
-    frame = scan.frame.select(columns)
+    frame = scan.frame.select(*columns, *([] if scan.unreadable is None else [scan.unreadable]))
     if scan.untyped or (time is not None and frame.collect_schema()[time] == pl.String):
         yield 0, frame.collect()
         return

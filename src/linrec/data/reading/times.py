@@ -30,11 +30,14 @@ _ISO = (
 Times = NDArray[np.float64]
 
 
-def times(column: Column, unit: str | None = None, form: str | None = None) -> pl.Series:
+def times(
+    column: Column, unit: str | None = None, form: str | None = None, *, by_majority: bool = False
+) -> pl.Series:
     """Float64: dates as seconds since 1970 (UTC where no zone is given), numbers as they are.
 
     A given unit makes seconds of numbers. Without one that is left to `in_seconds`, because all
-    times of a log are needed to recognise it.
+    times of a log are needed to recognise it. Whether text is numbers or dates is decided by the
+    first row or, if wrong rows are left out, by the majority.
     """
     values, kind = column.values, column.values.dtype
     if form is not None:
@@ -46,13 +49,18 @@ def times(column: Column, unit: str | None = None, form: str | None = None) -> p
     elif kind == pl.String:
         text = stripped(values)
         numbers = text.cast(pl.Float64, strict=False)
-        seconds = numbers if numbers.null_count() == text.null_count() else _iso(text, numbers)
+        if numbers.null_count() == text.null_count():
+            seconds = numbers
+        elif by_majority:
+            seconds = min(numbers, _iso(text), key=pl.Series.null_count)
+        else:
+            seconds = numbers if are_numbers(values) else _iso(text)
     else:
         column.refuse(f"values of type {kind}")
     _require_finite(column, seconds)
     if unit is None:
         return seconds
-    if form is not None or not _are_numbers(values):
+    if form is not None or not are_numbers(values):
         column.refuse(f"dates, to which {argument('time_unit', unit)} does not apply,")
     return seconds / TIME_UNITS[unit]
 
@@ -89,7 +97,8 @@ def date_text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, tz=timezone.utc).strftime("%Y-%m-%d")
 
 
-def _are_numbers(values: pl.Series) -> bool:
+def are_numbers(values: pl.Series) -> bool:
+    """Whether times are numbers, also written as text, to which a unit applies."""
     if values.dtype != pl.String:
         return values.dtype.is_numeric()
     return stripped(values.drop_nulls().head(1)).cast(pl.Float64, strict=False).null_count() == 0
@@ -128,11 +137,8 @@ def _parsed(column: Column, form: str) -> pl.Series:
     return _epoch(moments)
 
 
-def _iso(text: pl.Series, numbers: pl.Series) -> pl.Series:
+def _iso(text: pl.Series) -> pl.Series:
     """Parse ISO dates; plain numbers among them are not parsed, and so are errors."""
-    first = text.drop_nulls().head(1)
-    if len(first) and first.cast(pl.Float64, strict=False).null_count() == 0:
-        return numbers
     spaced = text.str.replace(r"^(\d{4}-\d\d-\d\d)[Tt]", "$1 ")
     spaced = spaced.str.replace(r"(\s*UTC|[zZ])$", "+00:00")
     parsed = pl.Series(text.name, [None], pl.Float64).new_from_index(0, len(text))
@@ -157,6 +163,7 @@ def _require_finite(column: Column, seconds: pl.Series) -> None:
     column.fail(
         broken,
         "the time is missing" if written is None else f"the time {str(written)[:40]!r} is not one",
-        f"use numbers or ISO dates such as 2024-05-31T12:00:00, set {argument('time_format')}, or "
-        f"set {argument('time')} to another column",
+        f"use numbers or ISO dates such as 2024-05-31T12:00:00, set {argument('time_format')} to "
+        f"their format, such as '%d/%m/%Y %H:%M', or set {argument('time')} to another column",
+        "no readable time",
     )

@@ -16,6 +16,15 @@ _WHOLE_FLOAT = 2.0**53  # beyond it floats cannot represent every integer
 _WHOLE_TEXT = r"^(-?\d+)\.0+$"
 
 
+class BadRowsError(InputError):
+    """Some rows of a column cannot be used; without them the rest may be."""
+
+    def __init__(self, sentence: str, wrong: pl.Series, reason: str) -> None:
+        super().__init__(sentence)
+        self.wrong = wrong  # True on each of these rows
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of one file, with what an error needs to name the row."""
@@ -29,12 +38,12 @@ class Column:
     blank: pl.Series | None = None  # rows of the file that were left out as empty
     rows_before: int = 0  # rows of the file before the first of these
 
-    def fail(self, wrong: pl.Series, trouble: str, remedy: str) -> NoReturn:
-        """Name the first row where `wrong` holds."""
-        row = int(wrong.fill_null(False).arg_true()[0])
-        raise InputError(
-            f"{self.source}, {self._row(row)}, column {self.values.name!r}: {trouble}; {remedy}"
-        )
+    def fail(self, wrong: pl.Series, trouble: str, remedy: str, reason: str) -> NoReturn:
+        """Name the first row where `wrong` holds; the reason is that of all of these rows."""
+        wrong = wrong.fill_null(False)
+        row = int(wrong.arg_true()[0])
+        sentence = f"{self.source}, {self._row(row)}, column {self.values.name!r}: {trouble}"
+        raise BadRowsError(f"{sentence}; {remedy}", wrong, reason)
 
     def refuse(self, trouble: str) -> NoReturn:
         if self.role in ("user", "item", "time", "rating"):
@@ -74,6 +83,7 @@ def ids(column: Column) -> pl.Series:
             values.is_null(),
             f"the {column.role} id is missing",
             f"give it an id or remove the row, or set {argument(column.role)} to another column",
+            f"no {column.role} id",
         )
     return values
 
@@ -88,7 +98,12 @@ def numbers(column: Column) -> pl.Series:
     broken = parsed.is_null() & text.is_not_null()
     if broken.any():
         written = str(text.filter(broken)[0])[:40]
-        column.fail(broken, f"{written!r} is not a number", "correct it or choose another column")
+        column.fail(
+            broken,
+            f"{written!r} is not a number",
+            "correct it or choose another column",
+            f"a {column.role} that is not a number",
+        )
     return parsed.fill_nan(None)
 
 
@@ -100,6 +115,7 @@ def _whole(column: Column) -> pl.Series:
             broken,
             "an id must be a string or a whole number",
             f"convert it or set {argument(column.role)} to another column",
+            f"a {column.role} id with a fraction",
         )
     return values.cast(pl.Int64)
 
@@ -117,7 +133,8 @@ def _text(column: Column) -> pl.Series:
     text = text.set(text == "", None)
     undecoded = text.str.contains(_UNDECODED, literal=True)
     if undecoded.any():
-        column.fail(undecoded, f"the {column.role} id is not UTF-8", "save the file as UTF-8")
+        trouble = f"the {column.role} id is not UTF-8"
+        column.fail(undecoded, trouble, "save the file as UTF-8", trouble)
     if not column.untyped:
         return text
     first = text.drop_nulls().head(1)

@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from linrec.serving.appending import LateEventError
+from linrec.serving.appending import FutureEventError, LateEventError
 from linrec.serving.batcher import BusyError, ClosedError
 from linrec.serving.cancellation import CancelledError
 from linrec.serving.http.observing import LOG
@@ -28,6 +28,7 @@ STATUS: dict[type[Exception], int] = {
     ForbiddenError: 403,
     UnknownError: 404,
     LateEventError: 409,
+    FutureEventError: 422,
     InputError: 400,
     StoreFullError: 507,
     DamagedError: 500,

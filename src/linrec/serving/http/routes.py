@@ -108,6 +108,7 @@ def _recommend_request(body: s.RecommendationBody) -> RecommendRequest:
         k=body.k,
         exclude=_texts(body.exclude) or (),
         only=_texts(body.only),
+        where=body.where,
         seen=_seen(body),
         at=body.at,
     )

@@ -24,6 +24,7 @@ from linrec.types import InputError, Seen, argument
 
 MAX_TEXT, MAX_EVENTS, MAX_BATCH, MAX_K, MAX_ITEMS = MAX_LENGTH, 1_000, 256, 1_000, 10_000
 MAX_INTEGER = 2**63 - 1
+MAX_FEATURES, MAX_VALUES = 20, 100
 
 
 def as_id(value: str | int) -> str:
@@ -45,13 +46,17 @@ def as_new_id(value: str | int) -> str:
 
 Text = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=MAX_TEXT)]
 Integer = Annotated[int, Field(strict=True, ge=-MAX_INTEGER, le=MAX_INTEGER)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Id = Annotated[Text | Integer, AfterValidator(as_id)]
 NewId = Annotated[Text | Integer, AfterValidator(as_new_id)]
 Time = Annotated[
     float,
-    Field(strict=True, allow_inf_nan=False, description="Seconds, or any unit you keep to."),
+    Field(strict=True, allow_inf_nan=False, description="Seconds since 1970."),
 ]
 Items = Annotated[list[Id], Field(max_length=MAX_ITEMS)]
+Value = Annotated[str, StringConstraints(strict=True, max_length=MAX_TEXT)] | Integer | Number
+Values = Annotated[list[Value], Field(min_length=1, max_length=MAX_VALUES)]
+Where = Annotated[dict[str, Values], Field(max_length=MAX_FEATURES)]
 
 
 def _as_request_time(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
@@ -154,11 +159,16 @@ class RecommendationBody(UserOrHistory):
     model_config = examples(
         {"user": "u1", "k": 10, "at": 1700000000.0},
         {"history": ["i1", {"item": "i2", "time": 1700000000.0}], "exclude": ["i3"]},
+        {"user": "u1", "where": {"genre": ["Comedy", "Drama"]}},
     )
 
     k: Annotated[int, Field(strict=True, ge=1, le=MAX_K)] = 10
     exclude: Items = Field([], description="Items to hide, beside those the user has had.")
     only: Items | None = Field(None, description="Items to choose from; left out: all.")
+    where: Where = Field(
+        {},
+        description="Features of the items, each with the values of which an item must have one.",
+    )
     seen: Seen | None = Field(
         None, description="Hide or keep what the user has had; left out: as the run says."
     )

@@ -299,4 +299,6 @@ def _store_error(error: Exception) -> StoreError:
     # a pipeline or a script puts words before the message
     if "command not allowed when used memory" in str(error):
         return StoreFullError("the Redis store has no memory left; free some or raise maxmemory")
+    if isinstance(error, redis.exceptions.AuthenticationError):
+        return StoreError("the Redis store refuses the login; check the password in its address")
     return StoreError("the Redis store does not answer; try again later")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 
 import polars as pl
@@ -18,6 +19,7 @@ class Scan:
     untyped: frozenset[str] = frozenset()
     # column -> the type that its header declares
     declared: dict[str, str] = field(default_factory=dict)
+    unreadable: str | None = None  # column with the text of rows that are none, null elsewhere
 
 
 def _no_items(path: Path) -> Path | None:  # noqa: ARG001 - the signature of Format.items_beside
@@ -36,6 +38,8 @@ class Format:
     names: tuple[str, ...] = ()  # whole file names, where a suffix alone would mislead
     in_folder: str = "*"  # which files of a folder hold events, where others share the suffix
     items_beside: Callable[[Path], Path | None] = _no_items
+    # the same for a file with rows that cannot be read, where a format can tell them from others
+    scan_readable: Callable[[Path], Scan] | None = None
 
 
 def beside(path: Path, name: str) -> Path | None:
@@ -44,7 +48,9 @@ def beside(path: Path, name: str) -> Path | None:
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def scan_text(path: Path, separator: str, *, header: bool = True, quote: bool = False) -> Scan:
+def scan_text(
+    source: Path | BytesIO, separator: str, *, header: bool = True, quote: bool = False
+) -> Scan:
     """Scan separated text with every column as text.
 
     Types are not inferred here, because a later row may differ from the first ones and an id such
@@ -52,7 +58,7 @@ def scan_text(path: Path, separator: str, *, header: bool = True, quote: bool = 
     error in an id and harmless in a column that is not read.
     """
     frame = pl.scan_csv(
-        path,
+        source,
         separator=separator,
         has_header=header,
         quote_char='"' if quote else None,
