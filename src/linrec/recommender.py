@@ -44,6 +44,7 @@ from linrec.training.final import train_on_all
 from linrec.training.fitting import Place, fit
 from linrec.training.loop import Trained
 from linrec.training.plan import Plan, catalogue_of, trainable
+from linrec.training.repeats import with_repeat_head
 from linrec.types import COLD_START, PAD, InputError, Recommendations, Seen, argument
 
 Part = TypeVar("Part")
@@ -113,6 +114,7 @@ class Recommender:
         listeners = CallbackList(callbacks)
         warn = listeners.on_message if callbacks else warnings.warn
         plan = Plan.of(self._requested, store, warn, self._named, place.resumed)
+        plan = with_repeat_head(plan, split, warn, self._named, place.resumed)
         catalogue = catalogue_of(store, split, warn)
         advise = None if "loss" in self._named else warn
         fitted = fit(plan, split, catalogue, place, listeners, advise)

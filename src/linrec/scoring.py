@@ -16,7 +16,8 @@ from torch.nn.functional import pad
 
 from linrec.data.dataset.pasts import past_items
 from linrec.data.dataset.sequences import Sequences
-from linrec.types import PAD
+from linrec.layers.repeats import additions
+from linrec.types import PAD, PastCounts
 
 HIDDEN = float("-inf")
 MISS = 2**31 - 1
@@ -38,6 +39,16 @@ def item_scores(hidden: Tensor, item_vectors: Tensor, bias: Tensor | None = None
         scores = scores + bias.float()
     scores[:, PAD] = HIDDEN
     return scores
+
+
+def add_repeats(scores: Tensor, weights: Tensor, past: PastCounts) -> Tensor:
+    """The scores with what past items gain; no item that is hidden is shown by it.
+
+    scores: [B, n_items + 1].  weights: [B, 1 + K], of a `RepeatHead`.
+    """
+    gained = additions(weights, past)
+    values = gained.values.to(scores.dtype)
+    return scores.index_put((gained.rows, gained.items), values, accumulate=True)
 
 
 def hide_seen(scores: Tensor, histories: Sequences) -> Tensor:

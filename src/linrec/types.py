@@ -131,6 +131,35 @@ class SeenItems(NamedTuple):
     counts: Tensor  # [T] int64
 
 
+class PastCounts(NamedTuple):
+    """For each of T targets its user's past items: how often each occurred, and how long ago.
+
+    One row per event: the decayed counts of its item right after it. For a target only the newest
+    event of each item is of interest, because what is older is part of its counts.
+    """
+
+    items: Tensor  # [Q] int64
+    sums: Tensor  # [Q, K] float32, one count for each half-life of `data.dataset.half_lives`
+    places: Tensor  # [Q] int64, the event's position in its user's history
+    times: Tensor | None  # [Q] float64, seconds, NaN where unknown; None: only positions decay
+    newest: Tensor  # [P] int64, rows of the above, those of each target end to end
+    counts: Tensor  # [T] int64, how many of `newest` each target has
+    ends: Tensor  # [T] int64, events before each target
+    moments: Tensor | None  # [T] float64, when each target is requested, NaN where unknown
+    seen: SeenItems | None = None  # the same items as `newest`, for a loss that samples items
+
+    def to(self, device: torch.device) -> PastCounts:
+        """The same counts on a device."""
+        moved: Any = [part if part is None else _moved(part, device) for part in self]
+        return PastCounts(*moved)
+
+
+def _moved(part: Tensor | SeenItems, device: torch.device) -> Tensor | SeenItems:
+    if isinstance(part, SeenItems):
+        return SeenItems(*(each.to(device) for each in part))
+    return part.to(device)
+
+
 class Events(NamedTuple):
     """Events with all that a backbone reads of them: [B, N] each."""
 
@@ -163,6 +192,7 @@ class SequenceBatch(NamedTuple):
     previous: Tensor | None = None  # [B, N], as in `Events`; None if the model reads no time
     following: Tensor | None = None
     seen: SeenItems | None = None  # for the targets row by row, if the loss leaves seen items out
+    past: PastCounts | None = None  # for the targets row by row, if the model has a repeat head
 
     @property
     def events(self) -> Events:

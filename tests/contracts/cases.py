@@ -23,6 +23,7 @@ from linrec.data.dataset.item_features import ItemFeatures, choose_fields
 from linrec.data.dataset.sequences import Sequences
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
+from linrec.layers import RepeatHead
 from linrec.types import PAD
 from tests.training import cases
 from tests.training.cases import N_ITEMS, N_USERS, cycle_events
@@ -111,6 +112,9 @@ def model(backbone: str, attention: str, **changes: Any) -> Backbone:
         for module in made.modules():
             if isinstance(module, nn.Linear):
                 module.weight.mul_(20)
+            if isinstance(module, RepeatHead):  # which begins as zero
+                module.weight.normal_()
+                module.bias.normal_()
     return made
 
 

@@ -44,6 +44,7 @@ OTHER: dict[str, Any] = {
     "positions": 4,
     "max_length": 3,
     "time_gaps": True,
+    "repeat_head": "on",
 }
 
 
@@ -92,6 +93,9 @@ def test_a_setting_matters_or_is_refused(backbone: str, name: str) -> None:
     change = {name: OTHER[name]}
     if name not in settings_of(BACKBONES[backbone].Config):
         with pytest.raises(InputError, match=f"{backbone} has no use for {name}; leave {name}= "):
+            behaviour(backbone, **change)
+    elif name == "repeat_head" and not model_config(backbone=backbone).causal:
+        with pytest.raises(InputError, match="repeat_head=on needs a causal model"):
             behaviour(backbone, **change)
     else:
         assert behaviour(backbone, **change).differs_from(behaviour(backbone))

@@ -136,7 +136,7 @@ def test_targets_seen_before_are_counted_and_explained(make_store) -> None:
 def test_a_miss_is_a_miss_at_every_k(make_store) -> None:
     store = make_store([[1, 2, 3, 4, 1], [4, 3, 2, 1, 2]])
     split = leave_one_out(store.sequences())
-    scorer = BASELINES["popularity"](split.train, store.n_items)
+    scorer = BASELINES["popularity"].fit(split.train, store.n_items)
     hidden, _ = evaluate(scorer, store, split, EvaluationOptions(ks=(5, 100)))
     assert hidden.n_targets_seen_before == hidden.n_users
     of_ranks = [name for name in hidden.metrics if not name.startswith(("coverage", "popularity"))]

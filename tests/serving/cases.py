@@ -13,6 +13,7 @@ from torch import nn
 from linrec.backbones import build, model_config
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.store import SequenceStore
+from linrec.layers import RepeatHead
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.description import RunDescription
 from linrec.runs.run import Run
@@ -39,6 +40,9 @@ def make_run(
         for module in model.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 module.weight.mul_(10)
+            if isinstance(module, RepeatHead):  # which begins as zero
+                module.weight.normal_()
+                module.bias.normal_()
     place = None if store.path is None else str(store.path)
     dataset = {"fingerprint": store.fingerprint, "path": place}
     description = RunDescription(

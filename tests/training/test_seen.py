@@ -18,7 +18,7 @@ from linrec.training.callbacks import Callback
 from linrec.types import InputError
 from tests.training.cases import SMALL, cycle
 
-QUICK = SMALL | {"epochs": 2}
+QUICK = SMALL | {"epochs": 2, "repeat_head": "off"}  # no trial: tests/training/test_repeats.py
 
 
 @cache

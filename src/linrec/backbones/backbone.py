@@ -15,7 +15,7 @@ from linrec.backbones.open_event import OpenEvent
 from linrec.data.dataset.gaps import read_events
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.sequences import Sequences
-from linrec.layers import MultiHeadAttention, Stack, StackShape
+from linrec.layers import MultiHeadAttention, RepeatHead, Stack, StackShape
 from linrec.types import PAD, Events, InputError
 
 # the paper initialises all trainable parameters from a Gaussian; this is the usual deviation
@@ -47,9 +47,15 @@ class Backbone(nn.Module, ABC):
     item: nn.Embedding
     """The input embedding, one row per item."""
 
+    repeat: RepeatHead | None
+    """Weighs the counts of past items, if the model has a repeat head."""
+
     def __init__(self, config: ModelConfig, features: ItemFeatures) -> None:
         super().__init__()
         self.config, self.n_items = config, features.n_items
+        self.repeat = (
+            RepeatHead(config.width, config.time_gaps) if config.repeat_head == "on" else None
+        )
 
     @abstractmethod
     def forward_with_state(

@@ -16,6 +16,7 @@ from linrec.types import InputError, argument
 
 Objective = Literal["all-positions", "last-position", "cloze"]
 Norm = Literal["post", "pre"]
+RepeatHeadChoice = Literal["auto", "on", "off"]
 
 _MAX_HEADS = 1 << 16  # that are tried for a suggestion
 
@@ -66,6 +67,13 @@ class ModelConfig:
         "Read the time between events, and from the newest one to the request; needs real times.",
     )
 
+    repeat_head: RepeatHeadChoice = setting(
+        "auto",
+        "Add to the scores of past items by how often and how long ago; auto: where seen items "
+        "are kept and a short trial says that it pays.",
+        choices=get_args(RepeatHeadChoice),
+    )
+
     def __post_init__(self) -> None:
         if self.max_length == 0:  # a flag or a TOML file cannot contain None
             object.__setattr__(self, "max_length", None)
@@ -82,6 +90,14 @@ class ModelConfig:
             raise InputError(
                 f"width {self.width} must be a multiple of heads {self.heads}; "
                 f"try {argument('heads', _nearest_divisor(self.width, self.heads))}"
+            )
+
+        if self.repeat_head == "on" and not self.causal:
+            raise InputError(
+                f"{argument('repeat_head', 'on')} needs a causal model, and {self.backbone} "
+                f"trained on {self.objective} reads a history both ways; leave "
+                f"{argument('repeat_head')} out, or choose another "
+                f"{argument('backbone')} with {argument('objective', 'all-positions')}"
             )
 
     @property

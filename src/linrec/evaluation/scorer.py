@@ -8,9 +8,10 @@ from torch import Tensor
 from linrec.backbones import Backbone
 from linrec.backbones.prefixes import encode_prefixes
 from linrec.baselines import Baseline
+from linrec.data.dataset.past_counts import counts_of
 from linrec.data.dataset.sequences import Sequences
 from linrec.evaluation.ranks import Scorer
-from linrec.scoring import item_scores
+from linrec.scoring import add_repeats, item_scores
 
 
 def model_scorer(model: Backbone | Baseline) -> Scorer:
@@ -22,6 +23,11 @@ def model_scorer(model: Backbone | Baseline) -> Scorer:
         vectors, bias = model.item_vectors(), model.shown_bias()
 
     def score(histories: Sequences) -> Tensor:
-        return item_scores(encode_prefixes(model, histories), vectors, bias)
+        hidden = encode_prefixes(model, histories)
+        scores = item_scores(hidden, vectors, bias)
+        if model.repeat is not None:
+            past = counts_of(histories, model.config.time_gaps).to(model.device)
+            scores = add_repeats(scores, model.repeat(hidden.float()), past)
+        return scores
 
     return score

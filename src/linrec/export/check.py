@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from linrec.backbones import Backbone
 from linrec.backbones.state import tensors_of
 from linrec.data.dataset.sequences import Sequences
-from linrec.scoring import item_scores
+from linrec.evaluation.scorer import model_scorer
 from linrec.types import InputError
 
 Scores = NDArray[np.float32]
@@ -50,7 +50,7 @@ def check_scorer(path: Path, model: Backbone) -> float:
         if model.config.time_gaps:
             given |= {"times": histories.padded_times(), "at": np.array(at)}
         (found, *_) = session.run(None, given)
-        worst = max(worst, _difference(found, _scores(model, model.encode(histories))))
+        worst = max(worst, _difference(found, _scores(model, histories)))
     return _within(worst, path)
 
 
@@ -66,7 +66,7 @@ def check_step(path: Path, model: Backbone) -> float:
         found, *after = session.run(None, {"item": item, **state})
         state = dict(zip(state, after, strict=True))
         past = Sequences.of(list(items[:, : now + 1]))
-        worst = max(worst, _difference(found, _scores(model, model.encode(past))))
+        worst = max(worst, _difference(found, _scores(model, past)))
     return _within(worst, path)
 
 
@@ -87,7 +87,7 @@ def check_timed_step(step: Path, request: Path, model: Backbone) -> float:
         at = time + waits[:, now]
         (found,) = respond.run(None, {"at": at, **state})
         past = Sequences.of(list(items[:, : now + 1]), list(clock[:, : now + 1]), list(at))
-        worst = max(worst, _difference(found, _scores(model, model.encode(past))))
+        worst = max(worst, _difference(found, _scores(model, past)))
     return _within(worst, request)
 
 
@@ -107,8 +107,8 @@ def _items(random: np.random.Generator, model: Backbone, count: int) -> NDArray[
     return random.integers(1, model.n_items + 1, count).astype(np.int32)
 
 
-def _scores(model: Backbone, hidden: torch.Tensor) -> Scores:
-    scores: Scores = item_scores(hidden, model.item_vectors(), model.shown_bias()).numpy()
+def _scores(model: Backbone, histories: Sequences) -> Scores:
+    scores: Scores = model_scorer(model)(histories).numpy()
     return scores
 
 

@@ -24,6 +24,7 @@ from linrec.export.check import (
     open_session,
 )
 from linrec.export.graphs import HistoryScorer, Request, Step, TimedStep, bake_features
+from linrec.export.repeats import WHY_NO_STEP
 from linrec.export.tracing import (
     check_installed,
     trace_request,
@@ -79,7 +80,7 @@ def export_onnx(
         popularity = catalogue.cold_start_scores()
         trace_scorer(HistoryScorer(graph, popularity, top_k, shown).eval(), draft / MODEL)
         differences = {MODEL: check_scorer(draft / MODEL, model)}
-        why_no_step = model.why_no_state()
+        why_no_step = model.why_no_state() or (WHY_NO_STEP if model.repeat is not None else None)
         if why_no_step is None:
             differences |= _write_steps(draft, graph, model, popularity)
         exported = Exported(differences, why_no_step)

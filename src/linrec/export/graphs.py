@@ -17,6 +17,7 @@ from linrec.backbones import Backbone
 from linrec.backbones.backbone import UserState
 from linrec.backbones.state import state_of, tensors_of
 from linrec.data.dataset.gaps import gaps_of
+from linrec.export.repeats import repeat_additions
 from linrec.layers import FeatureEmbedding
 from linrec.scoring import HIDDEN, item_scores
 from linrec.types import PAD, Events, Seen
@@ -50,6 +51,10 @@ class HistoryScorer(nn.Module):
         streams = self.model.why_no_state() is None
         hidden = self._by_chunks(events) if streams else self._at_once(events)
         scores = _scores(self.model, hidden)
+        if self.model.repeat is not None:
+            moments = None if times is None or at is None else (times, at)
+            weights = self.model.repeat(hidden)
+            scores = scores + repeat_additions(weights, items, moments, self.model.n_items)
         scores = torch.where((items != PAD).any(1, keepdim=True), scores, self.popularity)
         if self.top_k is None:
             return (scores,)

@@ -6,6 +6,7 @@ from linrec.layers.dropout import Dropout
 from linrec.layers.features import FeatureEmbedding, FieldAttention
 from linrec.layers.head_norm import HeadNorm
 from linrec.layers.pooling import WeightedMean
+from linrec.layers.repeats import RepeatHead
 from linrec.layers.stack import Stack, StackShape, StackState
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "FieldAttention",
     "HeadNorm",
     "MultiHeadAttention",
+    "RepeatHead",
     "Stack",
     "StackShape",
     "StackState",

@@ -15,6 +15,7 @@ from torch import Tensor
 from linrec.losses.config import GBCEConfig
 from linrec.losses.items import ItemVectors
 from linrec.losses.loss import Loss
+from linrec.losses.repeats import Repeats, past_scores
 from linrec.losses.sampling import IntArray, Sampler, own_score
 from linrec.losses.seen_draws import seen_among
 from linrec.types import SeenItems
@@ -37,7 +38,12 @@ class GBCE(Loss):
         self.beta = target_power(self.negatives, self.n_items, config.calibration)
 
     def __call__(
-        self, hidden: Tensor, targets: Tensor, items: ItemVectors, seen: SeenItems | None = None
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        items: ItemVectors,
+        seen: SeenItems | None = None,
+        repeats: Repeats | None = None,
     ) -> Tensor:
         count = len(targets)
         drawn = self.sampler.draw(-(-count // GROUP), self.negatives, device=targets.device)
@@ -55,15 +61,26 @@ class GBCE(Loss):
         hits = hits.flatten(0, 1)[:count]
         if seen is not None:
             hits |= seen_among(seen, drawn, together=GROUP)
-        return gbce(own, others.flatten(0, 1)[:count], hits, self.beta)
+        others = others.flatten(0, 1)[:count]
+        if repeats is None:
+            return gbce(own, others, hits, self.beta)
+        if repeats.past.seen is not None:
+            hits |= seen_among(repeats.past.seen, drawn, together=GROUP)
+        past = list(past_scores(hidden, targets, items, repeats))
+        own = own + torch.cat([own[:0], *(part.own for part in past)])
+        # each past item as often as it would be drawn on average
+        wrong = sum((F.softplus(p.scores) * p.others).sum() for p in past)
+        return gbce(own, others, hits, self.beta, wrong * self.negatives / self.n_items)
 
 
-def gbce(own: Tensor, others: Tensor, hits: Tensor, beta: float) -> Tensor:
+def gbce(
+    own: Tensor, others: Tensor, hits: Tensor, beta: float, of_past: Tensor | float = 0.0
+) -> Tensor:
     """own: [T], the targets' scores; others, hits: [T, K], scores and what not to count.
 
-    beta 1 is binary cross-entropy.
+    beta 1 is binary cross-entropy. of_past: what past items add to the sum, which are not drawn.
     """
-    wrong = F.softplus(others).masked_fill(hits, 0.0).sum()  # -log(1 - sigmoid)
+    wrong = F.softplus(others).masked_fill(hits, 0.0).sum() + of_past  # -log(1 - sigmoid)
     right = beta * F.softplus(-own).sum()  # -log(sigmoid ** beta)
     return (right + wrong) / max(len(own), 1) / (others.shape[1] + 1)
 

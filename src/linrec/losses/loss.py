@@ -9,6 +9,7 @@ from torch import Tensor
 
 from linrec.losses.config import LossConfig
 from linrec.losses.items import ItemVectors
+from linrec.losses.repeats import Repeats
 from linrec.losses.sampling import IntArray
 from linrec.types import PAD, SeenItems
 
@@ -38,11 +39,17 @@ class Loss(ABC):
 
     @abstractmethod
     def __call__(
-        self, hidden: Tensor, targets: Tensor, items: ItemVectors, seen: SeenItems | None = None
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        items: ItemVectors,
+        seen: SeenItems | None = None,
+        repeats: Repeats | None = None,
     ) -> Tensor:
         """The mean over the targets.
 
         hidden: [T, d], what the model knew before each target. targets: [T], none of them PAD
         (`at_targets` chose them). items: all of them, or those that the loss samples. seen: what
         each target is not compared with, because it will never be shown; the target itself counts.
+        repeats: what the scores of past items gain, if the model has a repeat head.
         """

@@ -5,7 +5,8 @@ log(K q_k) (the logQ correction of Bengio & Senecal 2008 and Yi et al. 2019). Th
 there and stands for itself alone: nothing is taken off its score, and a draw that hits it, or hits
 an item that was seen and will not be shown, is left out. Then the sum that the target's share is
 taken of is, on average, the sum over all items that compete with it. Yi et al. correct the target
-too, because theirs is one of the draws.
+too, because theirs is one of the draws. With a repeat head the items of a user's past count one by
+one, not by draws.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor
 from linrec.losses.config import SampledSoftmaxConfig
 from linrec.losses.items import ItemVectors
 from linrec.losses.loss import Loss
+from linrec.losses.repeats import Repeats, past_scores
 from linrec.losses.sampling import IntArray, Sampler, own_score
 from linrec.losses.seen_draws import seen_among
 from linrec.types import SeenItems
@@ -36,7 +38,12 @@ class SampledSoftmax(Loss):
         self.sampler = Sampler(counts, config.sampling_power)
 
     def __call__(
-        self, hidden: Tensor, targets: Tensor, items: ItemVectors, seen: SeenItems | None = None
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        items: ItemVectors,
+        seen: SeenItems | None = None,
+        repeats: Repeats | None = None,
     ) -> Tensor:
         count = len(targets)
         drawn = self.sampler.draw(self.negatives, device=targets.device)
@@ -49,11 +56,33 @@ class SampledSoftmax(Loss):
         hits = drawn == targets[:, None]
         if seen is not None:
             hits |= seen_among(seen, drawn[None], together=max(count, 1))
-        return sampled_softmax(own, others, hits)
+        if repeats is None:
+            return sampled_softmax(own, others, hits)
+        if repeats.past.seen is not None:
+            hits |= seen_among(repeats.past.seen, drawn[None], together=max(count, 1))
+        past = list(past_scores(hidden, targets, items, repeats))
+        own = own + torch.cat([own[:0], *(part.own for part in past)])
+        of_past = [_whole(part.scores, ~part.others) for part in past]
+        return sampled_softmax(own, others, hits, torch.cat([own[:0], *of_past]))
 
 
-def sampled_softmax(own: Tensor, others: Tensor, hits: Tensor) -> Tensor:
-    """own: [T], the targets' scores; others: [T, K], corrected; hits: [T, K], not to be counted."""
-    # not -inf: where every draw is a hit, its gradient would be none
-    counted = others.masked_fill(hits, torch.finfo(others.dtype).min / 2)
-    return F.softplus(counted.logsumexp(1) - own).sum() / max(len(own), 1)
+def sampled_softmax(
+    own: Tensor, others: Tensor, hits: Tensor, of_past: Tensor | None = None
+) -> Tensor:
+    """own: [T], the targets' scores; others: [T, K], corrected; hits: [T, K], not to be counted.
+
+    of_past: [T], the logarithm of the sum over the past items, which count one by one.
+    """
+    whole = _whole(others, hits)
+    if of_past is not None:
+        whole = torch.logaddexp(whole, of_past)
+    return F.softplus(whole - own).sum() / max(len(own), 1)
+
+
+def _whole(scores: Tensor, left_out: Tensor) -> Tensor:
+    """The logarithm of the sum of exponentials, [T]."""
+    # not -inf: where everything is left out, its gradient would be none
+    lowest = torch.finfo(scores.dtype).min / 2
+    if not scores.shape[1]:
+        return scores.new_full((len(scores),), lowest)
+    return scores.masked_fill(left_out, lowest).logsumexp(1)

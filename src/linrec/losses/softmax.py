@@ -7,10 +7,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from linrec.losses.items import ItemVectors
+from linrec.layers.repeats import pairs_of, to_weights, weighted
+from linrec.losses.items import ItemVectors, Scored
 from linrec.losses.loss import Loss, at_targets
+from linrec.losses.repeats import Repeats
 from linrec.ops.exponentials import exponentials_
-from linrec.types import PAD, SeenItems
+from linrec.types import PAD, PastCounts, SeenItems
 
 # scores held at a time, 4 MB of them, which stay in the cache ...
 SCORES = 2**20
@@ -25,9 +27,14 @@ class FullSoftmax(Loss):
     takes_bfloat16: ClassVar[bool] = True
 
     def __call__(
-        self, hidden: Tensor, targets: Tensor, items: ItemVectors, seen: SeenItems | None = None
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        items: ItemVectors,
+        seen: SeenItems | None = None,
+        repeats: Repeats | None = None,
     ) -> Tensor:
-        return _cross_entropy(hidden, targets, *items.all(), seen)
+        return _cross_entropy(hidden, targets, items.all(), seen, repeats)
 
 
 def full_softmax(
@@ -36,32 +43,37 @@ def full_softmax(
     targets: Tensor,
     bias: Tensor | None = None,
     seen: SeenItems | None = None,
+    repeats: Repeats | None = None,
 ) -> Tensor:
     """Mean over all positions that have a target. hidden: [..., d], targets: [...].
 
     item_vectors: [n_items + 1, d], bias: [n_items + 1], added to the scores. Neither PAD nor a seen
-    item competes with the target; the target itself always counts, seen before or not. Products are
-    taken in the precision of `hidden`, sums in float32 or wider. The [targets, items] matrix of
-    scores is never held.
+    item competes with the target; the target itself always counts, seen before or not. repeats:
+    what past items gain. Products are taken in the precision of `hidden`, sums in float32 or wider.
+    The [targets, items] matrix of scores is never held.
     """
-    return _cross_entropy(*at_targets(hidden, targets), item_vectors, bias, seen)
+    items = Scored(item_vectors, bias)
+    return _cross_entropy(*at_targets(hidden, targets), items, seen, repeats)
 
 
 def _cross_entropy(
     hidden: Tensor,
     labels: Tensor,
-    vectors: Tensor,
-    bias: Tensor | None,
+    items: Scored,
     seen: SeenItems | None,
+    repeats: Repeats | None,
 ) -> Tensor:
-    """hidden: [T, d], labels: [T], vectors: [n_items + 1, d], bias: [n_items + 1]."""
+    """hidden: [T, d], labels: [T], items: all of them, PAD first."""
     # cross-entropy in eight bits would move in steps of a hundredth
     wide = torch.promote_types(hidden.dtype, torch.float32)
     if not len(labels):
         return hidden.sum().to(wide)  # zero, and still part of the graph
-    offset = None if bias is None else bias.to(wide)
+    offset = None if items.bias is None else items.bias.to(wide)
+    weights, past = (None, None) if repeats is None else (repeats.weights.to(wide), repeats.past)
     with torch.autocast(hidden.device.type, enabled=False):
-        loss: Tensor = _CrossEntropy.apply(hidden, vectors.to(wide), labels, offset, seen)  # type: ignore[no-untyped-call]
+        loss: Tensor = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
+            hidden, items.vectors.to(wide), labels, offset, seen, weights, past
+        )
     return loss
 
 
@@ -101,12 +113,15 @@ class _CrossEntropy(torch.autograd.Function):
         labels: Tensor,
         bias: Tensor | None,
         seen: SeenItems | None,
+        weights: Tensor | None,
+        past: PastCounts | None,
     ) -> Tensor:
-        """hidden: [T, d], vectors: [V + 1, d], labels: [T], bias: [V + 1]."""
+        """hidden: [T, d], vectors: [V + 1, d], labels: [T], bias: [V + 1], weights: [T, 1 + K]."""
         narrow, items = hidden.dtype, vectors[PAD + 1 :].to(hidden.dtype)
         to_hidden = torch.empty_like(hidden, dtype=vectors.dtype)
         to_vectors = torch.zeros_like(vectors)
         to_bias = None if bias is None else torch.zeros_like(bias)
+        repeats = None if weights is None or past is None else _RepeatRows(weights, past)
         rows = _chunk_rows(len(hidden), len(items))
         scores = vectors.new_empty(rows, len(items))
         total = vectors.new_zeros(())
@@ -116,6 +131,8 @@ class _CrossEntropy(torch.autograd.Function):
             _product(x, items.T, out=share)
             if bias is not None:
                 share += bias[PAD + 1 :]
+            if repeats is not None:
+                repeats.add_(share, begin)
             right = share.gather(1, own)
             if seen is not None:
                 hide_seen_(share, seen, begin)
@@ -130,13 +147,17 @@ class _CrossEntropy(torch.autograd.Function):
             _add_product_(to_vectors[PAD + 1 :], difference.T, (x / whole).to(narrow))
             if to_bias is not None:
                 to_bias[PAD + 1 :].addmv_(share.T, whole[:, 0].reciprocal())
-        ctx.save_for_backward(to_hidden, to_vectors, to_bias)
+            if repeats is not None:
+                repeats.differentiate(share, whole)
+        ctx.save_for_backward(
+            to_hidden, to_vectors, to_bias, None if repeats is None else repeats.to_weights
+        )
         ctx.narrow = narrow
         return total / len(labels)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        to_hidden, to_vectors, to_bias = ctx.saved_tensors
+        to_hidden, to_vectors, to_bias, to_repeats = ctx.saved_tensors
         each = gradients[0] / len(to_hidden)
         return (
             (to_hidden * each).to(ctx.narrow),
@@ -144,7 +165,30 @@ class _CrossEntropy(torch.autograd.Function):
             None,
             None if to_bias is None else to_bias * each,
             None,
+            None if to_repeats is None else to_repeats * each,
+            None,
         )
+
+
+class _RepeatRows:
+    """What past items gain, a chunk of rows at a time, and the gradient of the weights."""
+
+    def __init__(self, weights: Tensor, past: PastCounts) -> None:
+        self.weights, self.past = weights, past
+        self.to_weights = torch.zeros_like(weights)
+
+    def add_(self, scores: Tensor, begin: int) -> None:
+        """To the scores [R, n_items] of targets begin, begin + 1, ..."""
+        self.chunk = slice(begin, begin + len(scores))
+        self.pairs = pairs_of(self.past, begin, begin + len(scores))
+        self.places = self.pairs.rows * scores.shape[1] + (self.pairs.items - PAD - 1)
+        gained = weighted(self.pairs, self.weights[self.chunk])
+        scores.view(-1).index_add_(0, self.places, gained)
+
+    def differentiate(self, difference: Tensor, whole: Tensor) -> None:
+        """difference: softmax minus one-hot, times `whole` [R, 1], of the same scores."""
+        gradient = difference.view(-1)[self.places] / whole[self.pairs.rows, 0]
+        self.to_weights[self.chunk] = to_weights(self.pairs, self.past.counts[self.chunk], gradient)
 
 
 def _product(a: Tensor, b: Tensor, *, out: Tensor) -> None:

@@ -21,6 +21,9 @@ FORMAT = 2  # format 1 had a single backbone and another layout of the weights
 SINCE = {"seen": "hide"}
 """What runs did before there was a setting for it, where the default is something else."""
 
+MODELS_SINCE = {"repeat_head": "off"}
+"""The same for the settings of models."""
+
 
 def _as_config(content: object) -> object:
     return model_config(content) if isinstance(content, dict) else content
@@ -63,6 +66,8 @@ def read_description(path: Path, text: bytes) -> RunDescription:
             f"{path} has format version {version} and this linrec reads version {FORMAT}; "
             f"{TRAIN_AGAIN}"
         )
+    if isinstance(content, dict) and isinstance(content.get("model"), dict):
+        content["model"] = MODELS_SINCE | content["model"]
     try:
         return RunDescription.model_validate(content)
     except ValidationError as error:

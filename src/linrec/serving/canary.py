@@ -35,8 +35,11 @@ def check_finite(model: ServedModel) -> None:
 
 
 def _finite_scores(model: ServedModel, histories: list[Past]) -> bool:
-    scores = model.scores(model.encode(histories, [UNKNOWN] * len(histories)))
-    return bool(torch.isfinite(scores[:, PAD + 1 :]).all())
+    moments = [UNKNOWN] * len(histories)
+    counts = [model.counts(past) for past in histories]
+    scores = model.scores(model.encode(histories, moments), counts, moments)
+    shown = torch.from_numpy(model.may_be_shown)[PAD + 1 :]
+    return bool(torch.isfinite(scores[:, PAD + 1 :][:, shown]).all())
 
 
 def _sample(model: ServedModel, store: Store) -> tuple[list[Past], set[str]]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from linrec.data.dataset.past_counts import ItemCounts
 from linrec.evaluation.report import LEARNED_NOTHING
 from linrec.runs.filters import Allowed, Filters
 from linrec.serving import ranking
@@ -170,7 +171,9 @@ class Engine:
         if not model.streams:
             return self._of_events(model, self._stored(model, request.user), request.at)
         snapshot = model.read(head) or self._rebuild(model, request.user)
-        return _Known(snapshot.state, snapshot.seen) if len(snapshot.seen) else _NOTHING
+        if not len(snapshot.seen):
+            return _NOTHING
+        return _Known(snapshot.state, snapshot.seen, snapshot.counts)
 
     def _of_events(self, model: ServedModel, past: Past, at: RequestTime) -> _Known:
         """Short histories are encoded together with others; a long one would keep them waiting."""
@@ -178,9 +181,9 @@ class Engine:
             return _NOTHING
         seen = np.unique(past.items)
         if len(past) <= STRETCH:
-            return _Known(past, seen)
+            return _Known(past, seen, model.counts(past))
         with self._long_work.turn():
-            return _Known(model.encode([past], [seconds_of(at)])[0], seen)
+            return _Known(model.encode([past], [seconds_of(at)])[0], seen, model.counts(past))
 
     def _stored(self, model: ServedModel, user: str) -> Past:
         return model.past((event.item, event.time) for event in self.store.history(user))
@@ -329,6 +332,7 @@ class Engine:
 class _Known:
     past: Tensor | bytes | Past | None  # as in `RankRequest`
     seen: Indices
+    counts: ItemCounts | None = None
 
 
 _NOTHING = _Known(None, np.empty(0, np.int64))
@@ -347,7 +351,8 @@ def _rank_request(
         hide = np.concatenate([known.seen, hide])
     some = request.only is not None or request.where
     only = np.flatnonzero(allowed.items) if some and allowed.items is not None else None
-    return RankRequest(model, known.past, seconds_of(request.at), request.k, hide, only)
+    at = seconds_of(request.at)
+    return RankRequest(model, known.past, at, request.k, hide, only, known.counts)
 
 
 def _notes(

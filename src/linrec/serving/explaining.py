@@ -21,7 +21,8 @@ def leave_one_out(
     the score counts as 0.
     """
     if len(past) == 1:
-        (score,) = model.score(model.encode([past], [at]), item).tolist()
+        hidden = model.encode([past], [at])
+        score = float(model.scores(hidden, [model.counts(past)], [at])[0, item])
         return score, [score]
     # with a state, what came before the newest events is read once and shared
     first = max(len(past) - NEWEST, 0) if model.streams else 0
@@ -39,9 +40,10 @@ def _scores(
     """Of each of these continuations of the snapshot."""
     moments = [at] * len(rows)
     if not model.streams:
-        hidden = model.encode(rows, moments)
+        hidden, counts = model.encode(rows, moments), [model.counts(row) for row in rows]
     else:
         ends = model.advance([(snapshot, row) for row in rows])
         hidden = model.hidden([end.state for end in ends], moments)
-    scores: list[float] = model.score(hidden, item).tolist()
+        counts = [end.counts for end in ends]
+    scores: list[float] = model.scores(hidden, counts, moments)[:, item].tolist()
     return scores

@@ -14,11 +14,13 @@ from torch import Tensor
 
 from linrec.backbones import Backbone
 from linrec.baselines import Baseline
+from linrec.data.dataset.past_counts import ItemCounts, counts_of_users
 from linrec.files.guard import reading
+from linrec.layers.repeats import additions
 from linrec.runs.manifest import checksum_of
 from linrec.runs.run import Run
 from linrec.runs.weights import AnyModel
-from linrec.scoring import HIDDEN, item_scores
+from linrec.scoring import HIDDEN, add_repeats, item_scores
 from linrec.serving.ann import AnnIndex
 from linrec.serving.past import Indices, Past, sequences_of
 from linrec.serving.snapshot import FINGERPRINT, Origin, Snapshot, pack, unpack
@@ -51,6 +53,7 @@ class ServedModel:
         self._index = {item: row for row, item in enumerate(self.ids, start=1)}
         self.popularity = catalogue.cold_start_scores()
         self.vectors, self.bias = vectors_of(model)
+        self._repeat = model.repeat if isinstance(model, Backbone) else None
         self.why_no_state = NO_STATE if isinstance(model, Baseline) else model.why_no_state()
         self.index_of_vectors = None
         if self.vectors is not None and ann_from is not None and self.n_items >= ann_from:
@@ -164,9 +167,23 @@ class ServedModel:
             for row, state in zip(rows_left, after, strict=True):
                 states[row] = state
         return [
-            Snapshot(state, _union(None if old is None else old.seen, past.items))
+            self._snapshot(state, old, past)
             for state, (old, past) in zip(states, users, strict=True)
         ]
+
+    def _snapshot(self, state: bytes, old: Snapshot | None, past: Past) -> Snapshot:
+        counts = self.counts(past, None if old is None else old.counts)
+        if counts is not None:
+            return Snapshot(state, counts.items, counts)
+        return Snapshot(state, _union(None if old is None else old.seen, past.items))
+
+    def counts(self, past: Past, before: ItemCounts | None = None) -> ItemCounts | None:
+        """Of the items of the past, after some counts before it; None without a repeat head."""
+        if self._repeat is None:
+            return None
+        before = before or ItemCounts.none(self.reads_time)
+        known = past.items != PAD
+        return before.after(past.items[known], past.times[known])
 
     @torch.inference_mode()
     def encode(self, histories: Sequence[Past], at: Sequence[float]) -> Tensor:
@@ -181,18 +198,29 @@ class ServedModel:
             return scores
         return self._model.encode(sequences).float()
 
-    def scores(self, hidden: Tensor) -> Tensor:
-        """The scores of all items for each row: [rows, n_items + 1]."""
+    @torch.inference_mode()
+    def scores(
+        self, hidden: Tensor, counts: Sequence[ItemCounts | None], at: Sequence[float]
+    ) -> Tensor:
+        """Of all items for each row, in requests at these times: [rows, n_items + 1]."""
         if self.vectors is None:
             return hidden
-        return item_scores(hidden, self.vectors, self.bias)
+        scores = item_scores(hidden, self.vectors, self.bias)
+        if self._repeat is None:
+            return scores
+        past = counts_of_users([known for known in counts if known is not None], at)
+        return add_repeats(scores, self._repeat(hidden), past)
 
-    def score(self, hidden: Tensor, item: int) -> Tensor:
-        """The score of one item for each row: [rows]."""
-        if self.vectors is None:
-            return hidden[:, item]
-        score = hidden @ self.vectors[item]
-        return score if self.bias is None else score + self.bias[item]
+    def past_scores(self, hidden: Tensor, counts: ItemCounts, at: float) -> Tensor:
+        """Of one user's past items alone. hidden: [width]."""
+        repeat = self._repeat
+        assert repeat is not None
+        assert self.vectors is not None
+        items = torch.from_numpy(counts.items)
+        score = self.vectors[items] @ hidden
+        score = score if self.bias is None else score + self.bias[items]
+        gained = additions(repeat(hidden[None]), counts_of_users([counts], [at]))
+        return score + gained.values
 
     @torch.inference_mode()
     def similarities(self, item: int) -> Tensor:

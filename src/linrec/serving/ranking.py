@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrec.data.dataset.past_counts import ItemCounts
 from linrec.data.dataset.sequences import Sequences
 from linrec.scoring import HIDDEN, hide_seen, top_k
 from linrec.serving.ann import fetched
@@ -30,6 +31,7 @@ class RankRequest:
     k: int
     hide: Indices  # never in the result
     only: Indices | None = None  # nothing else in the result
+    counts: ItemCounts | None = None  # of past items, if the model has a repeat head
 
 
 @torch.inference_mode()
@@ -69,18 +71,39 @@ def _approximately(requests: Sequence[RankRequest]) -> list[Ranked | None]:
     if index is None or not chosen:
         return lists
     count = min(
-        max(fetched(requests[row].k, len(requests[row].hide)) for row in chosen),
+        max(fetched(requests[row].k, len(_not_searched(requests[row]))) for row in chosen),
         requests[0].model.n_items,
     )
     hidden = _stacked([requests[row] for row in chosen])
     may_be_shown = requests[0].model.may_be_shown
     for row, items, scores in zip(chosen, *index.search(hidden, count), strict=True):
         request = requests[row]
-        shown = (items != PAD) & ~np.isin(items, request.hide) & may_be_shown[items]
+        hide = _not_searched(request)
+        shown = (items != PAD) & ~np.isin(items, hide) & may_be_shown[items]
         if shown.sum() >= request.k:
             best = zip(items[shown][: request.k], scores[shown][: request.k], strict=True)
-            lists[row] = [(int(item), float(score)) for item, score in best]
+            found = [(int(item), float(score)) for item, score in best]
+            lists[row] = _with_past(request, found)
     return lists
+
+
+def _not_searched(request: RankRequest) -> Indices:
+    """Items that may not be shown, and those whose score is more than a product."""
+    if request.counts is None:
+        return request.hide
+    return np.union1d(request.hide, request.counts.items)
+
+
+def _with_past(request: RankRequest, found: Ranked) -> Ranked:
+    """The best of these and of the past items."""
+    if request.counts is None:
+        return found
+    assert isinstance(request.past, Tensor)
+    scores = request.model.past_scores(request.past, request.counts, request.at)
+    known = zip(request.counts.items.tolist(), scores.tolist(), strict=True)
+    hidden = set(request.hide.tolist())
+    both = found + [(item, score) for item, score in known if item not in hidden]
+    return sorted(both, key=lambda each: (-each[1], each[0]))[: request.k]
 
 
 def _in_full(requests: Sequence[RankRequest]) -> list[Ranked]:
@@ -111,9 +134,11 @@ def _scores(model: ServedModel, requests: Sequence[RankRequest]) -> Tensor:
     scores = model.popularity.repeat(len(requests), 1)
     if rows:
         encoded = _stacked([requests[row] for row in rows])
-        known = model.scores(encoded)
-        scores = scores.to(known.dtype)
-        scores[rows] = known
+        known = [requests[row] for row in rows]
+        counts, at = [each.counts for each in known], [each.at for each in known]
+        found = model.scores(encoded, counts, at)
+        scores = scores.to(found.dtype)
+        scores[rows] = found
     return scores
 
 

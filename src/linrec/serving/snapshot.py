@@ -1,9 +1,9 @@
-"""What a model remembers of a user, as bytes: the state, and which items were seen.
+"""What a model remembers of a user, as bytes: the state, and which items were seen how often.
 
 fingerprint (16) | digest of the rest (8) | version (16) and events (8) of the head it belongs to |
-state, as many bytes as the model needs (`states.States`) | items seen. The fingerprint identifies
-the model that wrote it, the digest shows damage, and version and events show whether it is the
-state of what is stored now.
+state, as many bytes as the model needs (`states.States`) | items seen, with their counts if the
+model has a repeat head. The fingerprint identifies the model that wrote it, the digest shows
+damage, and version and events show whether it is the state of what is stored now.
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ import torch
 from torch import Tensor
 
 from linrec.backbones.state import State, state_of, tensors_of
+from linrec.data.dataset.half_lives import half_lives
+from linrec.data.dataset.past_counts import ItemCounts
 from linrec.serving.past import Indices
 
 FINGERPRINT, DIGEST = 16, 8
 _ORIGIN = struct.Struct("<16sQ")
+_COUNTS = (b"C", b"T")  # counts that decay by events alone, and by time too
+_COUNTS_HEAD = struct.Struct("<QdI")  # events, newest time, items
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     state: bytes  # as `states.States` packs it
     seen: Indices  # item indices, each once, in order; empty: the model knows nothing of the user
+    counts: ItemCounts | None = None  # of the same items, if the model has a repeat head
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,9 @@ class Origin:
 
 
 def pack(snapshot: Snapshot, origin: Origin, fingerprint: bytes, n_items: int) -> bytes:
-    rest = origin.pack() + snapshot.state + _pack_seen(snapshot.seen, n_items)
+    counts = snapshot.counts
+    seen = _pack_seen(snapshot.seen, n_items) if counts is None else _pack_counts(counts)
+    rest = origin.pack() + snapshot.state + seen
     return fingerprint + _digest(fingerprint, rest) + rest
 
 
@@ -55,7 +62,11 @@ def unpack(
     if digest != _digest(fingerprint, rest) or rest[: _ORIGIN.size] != origin.pack():
         return None
     rest = rest[_ORIGIN.size :]
-    return Snapshot(rest[:state_bytes], _unpack_seen(rest[state_bytes:]))
+    state, seen = rest[:state_bytes], rest[state_bytes:]
+    if seen[:1] in _COUNTS:
+        counts = _unpack_counts(seen)
+        return Snapshot(state, counts.items, counts)
+    return Snapshot(state, _unpack_seen(seen))
 
 
 def _digest(fingerprint: bytes, rest: bytes) -> bytes:
@@ -75,6 +86,35 @@ def _unpack_seen(content: bytes) -> Indices:
     if content[:1] == b"L":
         return np.frombuffer(content, "<u4", offset=1).astype(np.int64)
     return np.flatnonzero(np.unpackbits(np.frombuffer(content, np.uint8, offset=1)))
+
+
+def _pack_counts(counts: ItemCounts) -> bytes:
+    """Column by column; the first byte says whether there are times."""
+    head = _COUNTS_HEAD.pack(counts.events, counts.newest, len(counts.items))
+    columns = [counts.items.astype("<u4"), counts.places.astype("<u4"), counts.sums.astype("<f4")]
+    if counts.times is not None:
+        columns.append(counts.times.astype("<f8"))
+    kind = _COUNTS[counts.times is not None]
+    return kind + head + b"".join(column.tobytes() for column in columns)
+
+
+def _unpack_counts(content: bytes) -> ItemCounts:
+    timed = content[:1] == _COUNTS[True]
+    events, newest, rows = _COUNTS_HEAD.unpack_from(content, 1)
+    at = 1 + _COUNTS_HEAD.size
+    parts = []
+    for kind, width in (("<u4", 1), ("<u4", 1), ("<f4", half_lives(timed)), ("<f8", int(timed))):
+        parts.append(np.frombuffer(content, kind, rows * width, at))
+        at += parts[-1].nbytes
+    items, places, sums, times = parts
+    return ItemCounts(
+        items.astype(np.int64),
+        places.astype(np.int64),
+        times.astype(np.float64) if timed else None,
+        sums.astype(np.float32).reshape(rows, half_lives(timed)),
+        events,
+        newest,
+    )
 
 
 class StateCodec:

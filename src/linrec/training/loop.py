@@ -23,6 +23,7 @@ from linrec.data.dataset.batches import (
     prefixes,
     windows,
 )
+from linrec.data.dataset.repeat_index import RepeatIndex
 from linrec.data.dataset.seen import SeenIndex
 from linrec.data.dataset.splits import Split
 from linrec.data.dataset.store import SequenceStore
@@ -80,6 +81,7 @@ class Trainer:
         self.step = Step(model, config, split.train.item_counts(store.n_items))
         self.schedule = Schedule.of(config.training)
         self.seen = SeenIndex.of(split.train) if config.loss.seen_aware else None
+        self.past = None if model.repeat is None else repeat_index(model, split)
         self.best_weights = _copy(model)
         self.interrupt = DelayedInterrupt()
 
@@ -128,7 +130,7 @@ class Trainer:
 
     def _epoch(self, progress: Progress, run: Run | None) -> None:
         batches = epoch_batches(self.model, self.split, self.config, progress.epoch)
-        batches = batches.with_seen(self.seen)
+        batches = batches.with_seen(self.seen, self.past)
         self.callbacks.on_epoch_start(
             progress.epoch + 1, self.config.training.epochs, batches.n_targets, progress.targets
         )
@@ -209,6 +211,10 @@ class Trainer:
             self.best_weights = run.load_weights()
         self.model.load_state_dict(self.best_weights)
         self.model.eval()
+
+
+def repeat_index(model: Backbone, split: Split) -> RepeatIndex:
+    return RepeatIndex.of(split.train if model.config.time_gaps else split.train.without_times())
 
 
 def epoch_batches(model: Backbone, split: Split, config: RunConfig, epoch: int) -> TrainingBatches:

@@ -17,6 +17,7 @@ from linrec.data.dataset.sequences import IntArray
 from linrec.losses import ItemVectors, build_loss
 from linrec.losses.items import Scored
 from linrec.losses.loss import at_targets
+from linrec.losses.repeats import Repeats
 from linrec.runs.config import RunConfig, TrainingConfig
 from linrec.training.average import WeightAverage
 from linrec.training.optimizer import optimizers_of
@@ -64,9 +65,12 @@ class Step:
     def compute_loss(self, hidden: Tensor, batch: SequenceBatch) -> Tensor:
         """hidden: [B, N, d], what the model knew before the batch's targets."""
         rows, targets = at_targets(hidden, batch.targets)
+        repeats = None
+        if self.model.repeat is not None and batch.past is not None:
+            repeats = Repeats(self.model.repeat(rows), batch.past)
         if self.narrow_loss:  # Fabric returns float32 in any precision
             rows = rows.bfloat16()
-        return self.loss(rows, targets, self.item_vectors, batch.seen)
+        return self.loss(rows, targets, self.item_vectors, batch.seen, repeats)
 
     def _update(self, loss: Tensor, learning_rate: float) -> None:
         for optimizer in self.optimizers:

@@ -8,8 +8,10 @@ from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from linrec.data.dataset.gaps import forget_some, gaps_with_request, read_events
+from linrec.data.dataset.repeat_index import RepeatIndex
 from linrec.data.dataset.seen import SeenIndex
 from linrec.data.dataset.sequences import IntArray, Sequences
 from linrec.types import PAD, Events, SequenceBatch
@@ -33,6 +35,7 @@ class TrainingBatches:
     n_targets: int
     seed: int  # of the random numbers of the task
     seen: SeenIndex | None = None  # for a loss that leaves seen items out
+    past: RepeatIndex | None = None  # for a model with a repeat head
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -41,16 +44,20 @@ class TrainingBatches:
         rng = np.random.default_rng([self.seed, index])
         inputs = self.inputs.take(self.rows[index])
         batch = self.task(inputs, rng)
-        if self.seen is None:
+        if self.seen is None and self.past is None:
             return batch
-        return batch._replace(seen=self.seen.before(self._target_events(inputs, batch)))
+        events = self._target_events(inputs, batch)
+        return batch._replace(
+            seen=None if self.seen is None else self.seen.before(events),
+            past=None if self.past is None else self.past.before(events, _unknown_times(batch)),
+        )
 
     def __iter__(self) -> Iterator[SequenceBatch]:
         return (self[index] for index in range(len(self)))
 
-    def with_seen(self, seen: SeenIndex | None) -> TrainingBatches:
+    def with_seen(self, seen: SeenIndex | None, past: RepeatIndex | None = None) -> TrainingBatches:
         """The same batches, with what was seen before each target in the whole history."""
-        return replace(self, seen=seen)
+        return replace(self, seen=seen, past=past)
 
     def _target_events(self, inputs: Sequences, batch: SequenceBatch) -> IntArray:
         """The position of each target in the array of events, row by row."""
@@ -164,6 +171,14 @@ def _before_next(inputs: Sequences, unknown: float, rng: np.random.Generator) ->
     if rows.until is None:
         return rows
     return replace(rows, until=forget_some(rows.until, unknown, rng))
+
+
+def _unknown_times(batch: SequenceBatch) -> NDArray[np.bool_]:
+    """[targets], whether the encoder is not given the time of each target."""
+    targets = (batch.targets != PAD).numpy()
+    if batch.following is None:
+        return np.ones(int(targets.sum()), np.bool_)
+    return np.asarray(np.isnan(batch.following.numpy()[targets]))
 
 
 def _batch(events: Events, targets: IntArray) -> SequenceBatch:
