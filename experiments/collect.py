@@ -10,6 +10,7 @@ from experiments import attention, comparisons
 from experiments.cells import Cell
 from experiments.outcomes import Options, Outcome, read
 from linrec import InputError
+from linrec.data.dataset.store import same_dataset
 
 
 def collect(cells: Sequence[Cell], folder: Path, options: Options) -> list[str]:
@@ -51,7 +52,7 @@ def _check(outcome: Outcome, cell: Cell, path: Path, options: Options) -> None:
     if settings != (cell.name, cell.backbone, cell.attention, cell.seed):
         raise InputError(f"{path} is not an outcome of {cell.name}; nothing was copied")
     data = read(options.results / cell.dataset / "statistics.json")
-    if data is not None and data["fingerprint"] != outcome["fingerprint"]:
+    if data is not None and not same_dataset(outcome["fingerprint"], data["fingerprint"]):
         raise InputError(
             f"{path} was trained on other data ({outcome['fingerprint']} instead of "
             f"{data['fingerprint']}); prepare it as docs/results.md says and train it again"

@@ -47,9 +47,11 @@ def seeds_table(options: Options) -> str:
     rows = []
     for name in dict.fromkeys(cell.dataset for cell in default_seeds()):
         known = [one for cell in default_seeds(name) if (one := complete(cell, options))]
+        if not known:
+            continue
         columns = [[value for one in known if (value := read(one)) is not None]
                    for read in FIGURES.values()]  # fmt: skip
-        items = f"{known[0]['evaluations'][KNOWN]['n_items']:,}" if known else ""
+        items = f"{known[0]['evaluations'][KNOWN]['n_items']:,}"
         rows.append(
             Row(
                 (ALL[name].title, items, str(len(known))),
@@ -57,7 +59,8 @@ def seeds_table(options: Options) -> str:
                 spread=[stdev(values) if len(values) > 1 else None for values in columns],
             )
         )
-    return table(Layout(("data", "items", "seeds"), tuple(FIGURES), highlight=False), rows)
+    layout = Layout(("data", "items", "seeds"), tuple(FIGURES), highlight=False)
+    return table(layout, rows) if rows else ""
 
 
 def mechanisms_table(options: Options) -> str:
@@ -103,6 +106,8 @@ def label_of(cell: Cell) -> str:
 def _table(
     cells: Sequence[Cell], label: Callable[[Cell], str], heading: str, options: Options
 ) -> str:
+    if not any(options.outcome(cell) for cell in cells):
+        return ""
     rows = []
     for cell in cells:
         known = options.outcome(cell)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.cells import Cell, by_max_length
+from experiments.cells import Cell, by_max_length, default_seeds
+from experiments.default_model import seeds_table
 from experiments.outcomes import Options, Outcome
+from experiments.seeds import complete
 from experiments.tables import line
 
 SASREC = [Cell("ml-1m", "sasrec", name) for name in ("softmax", "linrec", "linrec-decay")]
@@ -23,7 +25,16 @@ def with_tables(page: str, options: Options) -> str:
         if begin in page and found:
             before, rest = page.split(begin)
             page = before + begin + _table(found, by) + end + rest.split(end)[1]
-    return page
+    return _with_default(page, options)
+
+
+def _with_default(page: str, options: Options) -> str:
+    """The table of the default model, if one of its seeds is trained."""
+    begin, end = "<!-- default -->\n", "<!-- /default -->"
+    if begin not in page or not any(complete(cell, options) for cell in default_seeds()):
+        return page
+    before, rest = page.split(begin)
+    return before + begin + seeds_table(options) + "\n" + end + rest.split(end)[1]
 
 
 def _table(found: list[Outcome], by: tuple[str, ...]) -> str:
