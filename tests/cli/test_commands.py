@@ -22,6 +22,7 @@ from tests.training.cases import (
     SMALL,
     contents,
     cycle_events,
+    flags_of,
     history_without_times,
 )
 
@@ -29,11 +30,7 @@ COMMANDS = (
     *("download", "prepare", "describe", "train", "recipes", "evaluate", "compare"),
     *("recommend", "demo"),
 )
-FLAGS = tuple(
-    word
-    for name, value in (SMALL | {"epochs": 2}).items()
-    for word in (f"--{name.replace('_', '-')}", value)
-)
+FLAGS = tuple(flags_of(SMALL | {"epochs": 2}))
 
 
 @pytest.fixture

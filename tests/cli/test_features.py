@@ -14,12 +14,18 @@ from linrec.data.preparing.prepare import prepare
 from linrec.recommender import Recommender, load
 from linrec.training.callbacks import Callback
 from tests.cli.conftest import Command, Refused
-from tests.training.cases import FIRST_USER, N_ITEMS, SMALL, contents, cycle_events, cycle_items
+from tests.training.cases import (
+    FIRST_USER,
+    N_ITEMS,
+    SMALL,
+    contents,
+    cycle_events,
+    cycle_items,
+    flags_of,
+)
 
 TINY: dict[str, Any] = SMALL | {"width": 8, "epochs": 1}
-FLAGS = tuple(
-    word for name, value in TINY.items() for word in (f"--{name.replace('_', '-')}", value)
-)
+FLAGS = tuple(flags_of(TINY))
 GENRES = ["Drama", "Comedy", "Horror"]
 
 

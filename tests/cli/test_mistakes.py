@@ -11,10 +11,10 @@ import pytest
 
 from linrec.recommender import Recommender
 from tests.cli.conftest import Command, Refused
-from tests.training.cases import SMALL, contents, cycle, cycle_events
+from tests.training.cases import SMALL, contents, cycle, cycle_events, flags_of
 
 NOWHERE = "no/such/place"
-FLAGS = [word for name, value in SMALL.items() for word in (f"--{name.replace('_', '-')}", value)]
+FLAGS = flags_of(SMALL)
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ CHOSEN: dict[str, dict[str, Any]] = {
 }
 
 SINCE: dict[str, dict[str, Any]] = {  # settings that were added later, off by default
-    "model": {"head_norm": False, "gate": False, "time_gaps": False},
+    "model": {"head_norm": False, "gate": False, "time_gaps": False, "repeat_head": "off"},
     "training": {
         "sparse_items": False,
         "seen_aware": False,

@@ -42,6 +42,18 @@ SMALL: dict[str, Any] = {
 }
 
 
+def flags_of(settings: dict[str, Any]) -> list[str]:
+    """The settings as words of a command line."""
+    words = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", str(value)]
+    return words
+
+
 def cycle_events(users: int = N_USERS, items: int = N_ITEMS, seed: int = 0) -> pl.DataFrame:
     """Users 100, 101, ...; items i00, i01, ..."""
     rng = np.random.default_rng(seed)

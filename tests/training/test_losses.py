@@ -35,7 +35,7 @@ EVERY_WAY = pytest.mark.parametrize("way", list(WAYS))
 def test_the_flags_are_made_from_the_settings_of_the_losses() -> None:
     assert configs() == CONFIGS
     for name in CONFIGS:
-        assert Recommender(loss=name).config.loss == CONFIGS[name]()
+        assert Recommender(recipe="small", loss=name).config.loss == CONFIGS[name]()
 
 
 @pytest.mark.slow

@@ -18,7 +18,15 @@ from linrec.runs.run import CHECKPOINT, Run
 from linrec.training import loop
 from linrec.training.callbacks import Callback
 from linrec.types import InputError
-from tests.training.cases import SMALL, Recorder, contents, cycle, digest, history_without_times
+from tests.training.cases import (
+    SMALL,
+    Recorder,
+    contents,
+    cycle,
+    digest,
+    flags_of,
+    history_without_times,
+)
 
 pytestmark = pytest.mark.slow
 SETTINGS = SMALL | {"epochs": 3, "dropout": 0.2, "batch_tokens": 64}
@@ -265,11 +273,7 @@ def test_a_finished_run_without_its_weights_is_not_passed_off_as_a_model(
 
 # ----------------------------------------------------------------------------------- real processes
 
-FLAGS = [
-    word
-    for name, value in (SETTINGS | {"epochs": 30, "patience": 30}).items()
-    for word in (f"--{name.replace('_', '-')}", str(value))
-]
+FLAGS = flags_of(SETTINGS | {"epochs": 30, "patience": 30})
 
 
 # a test run in the background ignores Ctrl-C, and so would its children

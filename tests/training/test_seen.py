@@ -120,9 +120,12 @@ def test_a_resumed_run_keeps_its_decision(stored: str | None, tmp_path: Path) ->
         Recommender(**QUICK, seen=other).fit(habits(), tmp_path / "run", resume=True)
 
 
-def test_a_loss_without_seen_items_goes_with_lists_that_hide_them(tmp_path: Path) -> None:
+def test_a_loss_without_seen_items_goes_with_lists_that_hide_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe = tmp_path / "aware.toml"
     recipe.write_text("[training]\nseen_aware = true\n")
+    monkeypatch.delitem(QUICK, "seen_aware")  # given by name it would be no recipe's
     made, said = fit(habits(), recipe=str(recipe))
     assert made.config.training.seen == "keep"
     assert not made.config.loss.seen_aware

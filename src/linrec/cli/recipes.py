@@ -29,14 +29,15 @@ def recipes() -> None:
 
 
 def _changes(config: RunConfig) -> list[str]:
-    """What differs from the default run; settings of a backbone or loss, from its own defaults."""
+    """What differs from the recipe `default`; what that has not, from its own defaults."""
     from linrec.runs.config import RunConfig
+    from linrec.runs.recipes import recipe
 
-    default = RunConfig().as_dict()
+    default = recipe("default").as_dict()
     own = RunConfig(model=type(config.model)(), loss=type(config.loss)()).as_dict()
     return [
         f"{name} {value}"
         for part in ("model", "training")
         for name, value in config.as_dict()[part].items()
-        if value != (default if name in ("backbone", "loss") else own)[part][name]
+        if value != default[part].get(name, own[part][name])
     ]

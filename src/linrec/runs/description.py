@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from linrec.baselines.config import CONFIGS as BASELINES
 from linrec.data.dataset.item_features import Field
 from linrec.files.guard import reading
 from linrec.runs.config import AnyConfig, RunConfig, model_config, parse
@@ -66,8 +67,9 @@ def read_description(path: Path, text: bytes) -> RunDescription:
             f"{path} has format version {version} and this linrec reads version {FORMAT}; "
             f"{TRAIN_AGAIN}"
         )
-    if isinstance(content, dict) and isinstance(content.get("model"), dict):
-        content["model"] = MODELS_SINCE | content["model"]
+    model = content.get("model") if isinstance(content, dict) else None
+    if isinstance(model, dict) and model.get("backbone") not in BASELINES:
+        content["model"] = MODELS_SINCE | model
     try:
         return RunDescription.model_validate(content)
     except ValidationError as error:

@@ -70,7 +70,8 @@ class Step:
             repeats = Repeats(self.model.repeat(rows), batch.past)
         if self.narrow_loss:  # Fabric returns float32 in any precision
             rows = rows.bfloat16()
-        return self.loss(rows, targets, self.item_vectors, batch.seen, repeats)
+        given = () if repeats is None else (repeats,)  # a loss of your own need not know of heads
+        return self.loss(rows, targets, self.item_vectors, batch.seen, *given)
 
     def _update(self, loss: Tensor, learning_rate: float) -> None:
         for optimizer in self.optimizers:
