@@ -19,6 +19,7 @@ from torch import Tensor
 
 from linrec.ops.rule import Normaliser, Rule
 from linrec.ops.rule_based import RuleBased
+from linrec.types import SeenItems
 
 _native: ModuleType | None
 try:
@@ -123,12 +124,58 @@ def dropout(x: Tensor, seed: int, threshold: int, scale: float) -> Tensor:
     return out
 
 
-def exponentials_(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """What linrec.ops.exponentials computes, outside autograd."""
+def cross_entropy_(
+    scores: Tensor, labels: Tensor, seen: SeenItems | None, first_item: int
+) -> tuple[Tensor, Tensor]:
+    """What linrec.ops.cross_entropy computes, outside autograd."""
     assert _native is not None
-    largest, total = scores.new_empty(len(scores)), scores.new_empty(len(scores))
-    _native.exponentials(scores.detach(), torch.get_num_threads(), largest, total)
-    return largest[:, None], total[:, None]
+    total, loss = torch.empty(2, len(scores))
+    threads = torch.get_num_threads()
+    given = None if seen is None else tuple(_plain(x) for x in seen)
+    _native.cross_entropy(scores.detach(), _plain(labels), given, first_item, threads, total, loss)
+    return total, loss
+
+
+def takes_heads(x: Tensor, scale: Tensor) -> bool:
+    """Whether the kernels can normalise [B, H, N, D] that lies in memory as [B, N, H, D]."""
+    return (
+        takes(x.transpose(1, 2))
+        and scale.dtype == torch.float32
+        and scale.is_contiguous()
+        and x.shape[3] in (8, 16, 32, 64, 128)
+        # these take the torch form apart themselves
+        and not torch.compiler.is_compiling()
+    )
+
+
+def head_norm(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
+    """What linrec.ops.head_norm computes, outside autograd."""
+    assert _native is not None
+    out = _like_projected(x)
+    threads = torch.get_num_threads()
+    _native.head_norm(_flat_heads(x), scale.detach(), epsilon, threads, _flat_heads(out))
+    return out
+
+
+def head_norm_backward(
+    x: Tensor, scale: Tensor, epsilon: float, gradient: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of x and of the scale."""
+    assert _native is not None
+    dx, rows = _like_projected(x), _flat_heads(x)
+    pieces = -(-len(rows) // _native.NORM_ROWS)
+    shares = torch.zeros(pieces, scale.numel())
+    given = _flat_heads(gradient.to(x.dtype).transpose(1, 2).contiguous().transpose(1, 2))
+    threads = torch.get_num_threads()
+    _native.head_norm_backward(
+        rows, scale.detach(), epsilon, threads, given, _flat_heads(dx), shares
+    )
+    return dx, shares.sum(0).view_as(scale)
+
+
+def _flat_heads(x: Tensor) -> Tensor:
+    """[B, H, N, D] in memory as [B, N, H, D] -> [B N, H, D]."""
+    return x.detach().transpose(1, 2).flatten(0, 1)
 
 
 @torch.library.custom_op("linrec::attend", mutates_args=())
