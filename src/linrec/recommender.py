@@ -32,6 +32,7 @@ from linrec.runs.recipes import recipe as find_recipe
 from linrec.runs.run import Run
 from linrec.runs.samples import ITEMS as SAMPLE_ITEMS
 from linrec.runs.samples import sample_users, samples_of
+from linrec.runs.warm_settings import warm_settings
 from linrec.runs.weights import AnyModel
 from linrec.training.callbacks import Callback, CallbackList
 from linrec.training.final import train_on_all
@@ -39,6 +40,7 @@ from linrec.training.fitting import Place, fit
 from linrec.training.loop import Trained
 from linrec.training.plan import Plan, catalogue_of, trainable
 from linrec.training.repeats import with_repeat_head
+from linrec.training.warm_start import WarmStart
 from linrec.types import InputError, Recommendations, Seen, argument
 
 Part = TypeVar("Part")
@@ -59,15 +61,23 @@ class Recommender:
 
     `Recommender()` is SASRec with linrec-decay on whole histories and their times; any setting of a
     recipe can be given by name, e.g. `Recommender(attention="softmax", max_length=200, epochs=20)`.
+    `Recommender(start="run")` has the settings of that run instead, for five epochs at most, and
+    `fit` begins with its weights: items and feature values are matched by name.
 
     Examples:
         >>> model = linrec.Recommender(recipe="small", attention="softmax", max_length=50, epochs=1)
         >>> model.config.model.attention
         'softmax'
+        >>> tomorrow = linrec.Recommender(start="run").fit("data")
+        >>> tomorrow.description.start["changes"]["items"]["gone"]
+        0
     """
 
-    def __init__(self, *, recipe: str = "default", **settings: Any) -> None:
-        self._requested: RunConfig = find_recipe(recipe, settings)
+    def __init__(
+        self, *, recipe: str = "default", start: str | Path | None = None, **settings: Any
+    ) -> None:
+        self._start = None if start is None else Path(start)
+        self._requested: RunConfig = _requested(recipe, self._start, settings)
         self._named = frozenset(settings)  # what was asked for by name, not only by a recipe
         self.config = self._requested
         self.trained: Trained | None = None
@@ -108,6 +118,11 @@ class Recommender:
         listeners = CallbackList(callbacks)
         warn = listeners.on_message if callbacks else warnings.warn
         plan = Plan.of(self._requested, store, warn, self._named, place.resumed)
+        if self._start is not None:
+            start = WarmStart.open(self._start, store.catalogue, place.folder)
+            plan = plan.started_from(start)
+            listeners.on_message(start.table(plan.features.fields))
+            start.warn_of_split(split, plan.config, self._named, warn)
         plan = with_repeat_head(plan, split, warn, self._named, place.resumed)
         catalogue = catalogue_of(store, split, warn)
         advise = None if "loss" in self._named else warn
@@ -325,6 +340,17 @@ def load(path: str | Path, *, verify: bool = True) -> Recommender:
         'sasrec'
     """
     return Recommender.load(path, verify=verify)
+
+
+def _requested(recipe: str, start: Path | None, settings: dict[str, Any]) -> RunConfig:
+    if start is None:
+        return find_recipe(recipe, settings)
+    if recipe != "default":
+        raise InputError(
+            f"a warm start has the settings of {start}, so it has no use for the recipe {recipe}; "
+            f"leave {argument('recipe')} out and name the settings that are to change"
+        )
+    return warm_settings(start, settings)
 
 
 def open_data(data: Data) -> SequenceStore:
