@@ -1,8 +1,14 @@
 // The kernels of one instruction set for every width; compiled once for each, see CMakeLists.txt.
 #include "bidirectional.hpp"
 #include "causal.hpp"
+#include "step.hpp"
 
 namespace linrec::LINREC_ISA {
+
+// of step.cpp
+void linear(const Linear&, int rows, const float* x, int64_t x_row, float* y, int64_t y_row);
+void step(const StepStack&, int rows, const StepEvent* events, char* const* states, float* hidden,
+          float* scratch);
 
 // Calls `form` with the form of attention that the problem asks for.
 template <int D, typename Form>
@@ -124,7 +130,10 @@ constexpr Kernels kernels_of() {
           {forward_scratch<D>, forward_of<D>},
           {backward_scratch<D>, backward_of<D>},
           exponentials,
-          dropout};
+          dropout,
+          STEP_TILE * LINREC_LANES,
+          linear,
+          step};
 }
 
 // The kernels of the next larger width: the features beyond are zeros.
