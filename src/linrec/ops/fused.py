@@ -46,6 +46,11 @@ def instructions() -> str:
     return name
 
 
+def native() -> Any:
+    """The compiled module, or None if there is none or it is switched off."""
+    return _native if _are_enabled() else None
+
+
 # torch.compile cannot read a context variable
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _are_enabled() -> bool:

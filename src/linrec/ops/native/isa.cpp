@@ -2,8 +2,14 @@
 #include "bidirectional.hpp"
 #include "causal.hpp"
 #include "rows.hpp"
+#include "step.hpp"
 
 namespace linrec::LINREC_ISA {
+
+// of step.cpp
+void linear(const Linear&, int rows, const float* x, int64_t x_row, float* y, int64_t y_row);
+void step(const StepStack&, int rows, const StepEvent* events, char* const* states, float* hidden,
+          float* scratch);
 
 // Calls `form` with the form of attention that the problem asks for.
 template <int D, typename Form>
@@ -62,7 +68,10 @@ constexpr Kernels kernels_of() {
           head_norm<D>,
           head_norm_backward<D>,
           cross_entropy,
-          dropout};
+          dropout,
+          STEP_TILE * LINREC_LANES,
+          linear,
+          step};
 }
 
 // The kernels of the next larger width: the features beyond are zeros.

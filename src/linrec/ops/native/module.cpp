@@ -16,6 +16,7 @@
 
 #include "parallel_for.hpp"
 #include "problem.hpp"
+#include "step_model.hpp"
 
 namespace nb = nanobind;
 
@@ -29,7 +30,6 @@ namespace avx512 { const Kernels& kernels(int64_t width); }
 
 namespace {
 
-using RuleFields = std::array<int, 6>;  // linrec.ops.rule.Rule, field by field
 using Tensor = nb::ndarray<nb::ndim<4>, nb::device::cpu>;
 using Keep = nb::ndarray<const bool, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Decay = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -81,6 +81,8 @@ Selector choose() {
   return portable::kernels;
 }
 
+}  // namespace
+
 const Kernels& kernels(int64_t width) {
   static const Selector select = choose();
   return select(width);
@@ -94,6 +96,8 @@ Rule rule_of(const RuleFields& fields) {
   return {static_cast<FeatureMap>(feature_map), static_cast<Normaliser>(normaliser),
           unit_queries != 0, unit_keys != 0, scaled != 0, decay != 0};
 }
+
+namespace {
 
 template <typename Array>
 DType dtype_of(const Array& x) {
@@ -336,6 +340,7 @@ NB_MODULE(_native, module) {
   module.def("backward", &linrec::backward, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg(), nb::arg(), nb::arg().none());
+  linrec::define_step_model(module);
   module.def("dropout", &linrec::dropout);
   module.def("cross_entropy", &linrec::cross_entropy, nb::arg(), nb::arg(), nb::arg().none(),
              nb::arg(), nb::arg(), nb::arg(), nb::arg());

@@ -77,6 +77,10 @@ struct Pass {
   void (*run)(const Problem&, int64_t b, int64_t h, float* memory, int64_t floats);
 };
 
+struct StepStack;
+struct StepEvent;
+struct Linear;
+
 // The code of one instruction set.
 struct Kernels {
   const char* name;
@@ -85,6 +89,13 @@ struct Kernels {
   void (*head_norm_backward)(const HeadNorm&, int64_t begin, int64_t end, float* dscale);
   void (*cross_entropy)(const ScoreRow&);
   void (*dropout)(const char* x, char* out, DType dtype, int64_t begin, int64_t end, Draw draw);
+  int tile;  // outputs in a tile of `Linear`
+  void (*linear)(const Linear&, int rows, const float* x, int64_t x_row, float* y, int64_t y_row);
+  void (*step)(const StepStack&, int rows, const StepEvent* events, char* const* states,
+               float* hidden, float* scratch);
 };
+
+// Those of the newest instruction set of this CPU, for heads of this width.
+const Kernels& kernels(int64_t width);
 
 }  // namespace linrec
