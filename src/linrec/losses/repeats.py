@@ -40,14 +40,17 @@ def past_scores(
     hidden: Tensor, targets: Tensor, items: ItemVectors, repeats: Repeats
 ) -> Iterator[PastScores]:
     """hidden: [T, d], targets: [T]. Of `ROWS` targets at a time, in their order."""
+    # one lookup for all: its gradient is a table as large as the catalogue
+    known = torch.unique(repeats.past.items)
+    vectors, bias = items.of(known)
     for begin in range(0, len(targets), ROWS):
         rows = slice(begin, begin + ROWS)
         x, target = hidden[rows], targets[rows]
         gained = additions(repeats.weights[rows].to(hidden.dtype), repeats.past, begin)
-        known, column = torch.unique(gained.items, return_inverse=True)
-        vectors, bias = items.of(known)
+        place, column = torch.unique(torch.searchsorted(known, gained.items), return_inverse=True)
+        some = vectors.index_select(0, place).to(x.dtype)
         with torch.autocast(hidden.device.type, enabled=False):
-            scores = x @ vectors.to(x.dtype).T if bias is None else torch.addmm(bias, x, vectors.T)
+            scores = x @ some.T if bias is None else torch.addmm(bias[place], x, some.T)
         scores = scores.index_put((gained.rows, column), gained.values, accumulate=True)
         others = torch.zeros_like(scores, dtype=torch.bool)
         is_target = gained.items == target[gained.rows]
