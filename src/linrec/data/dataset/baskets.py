@@ -27,7 +27,7 @@ class Baskets:
         """begins: of the whole array. rows: those that are trained on, which may end in a basket."""
         ends = np.zeros(len(begins) + 1, np.bool_)
         ends[:-1] = begins
-        ends[rows.ends] = True
+        ends[rows.ends] = ends[-1] = True
         places = np.flatnonzero(ends)
         return cls(begins, places[np.searchsorted(places, np.arange(len(begins)), side="right")])
 

@@ -35,7 +35,8 @@ LINREC_INLINE float log_one_plus(float y) {
 // 2^-x for x >= 0; nothing is left after 87 half-lives, where it would not be a normal number
 LINREC_INLINE float halved(float x) {
   const Exponential e = exponential(x * -0.693147181f);
-  return x > 87.0f ? 0.0f : e.power * e.rest + e.power;
+  const float anything = x > 87.0f ? 0.0f : 1.0f;  // a factor: no branch, so that loops vectorise
+  return (e.power * e.rest + e.power) * anything;
 }
 
 // Up to LANES pairs of one target, item by item in the lanes; those beyond have no counts.
