@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from linrec.layers.repeats import pairs_of, to_weights, weighted
+from linrec.layers.repeats import pairs_of
 from linrec.losses.items import ItemVectors, Scored
 from linrec.losses.loss import Loss, at_targets
 from linrec.losses.repeats import Repeats
@@ -166,13 +166,13 @@ class _RepeatRows:
         self.chunk = slice(begin, begin + len(scores))
         self.pairs = pairs_of(self.past, begin, begin + len(scores))
         self.places = self.pairs.rows * scores.shape[1] + (self.pairs.items - PAD - 1)
-        gained = weighted(self.pairs, self.weights[self.chunk])
+        gained = self.pairs.gains(self.weights[self.chunk])
         scores.view(-1).index_add_(0, self.places, gained)
 
     def differentiate(self, difference: Tensor, whole: Tensor) -> None:
         """difference: softmax minus one-hot, times `whole` [R], of the same scores."""
         gradient = difference.view(-1)[self.places] / whole[self.pairs.rows]
-        self.to_weights[self.chunk] = to_weights(self.pairs, self.past.counts[self.chunk], gradient)
+        self.to_weights[self.chunk] = self.pairs.to_weights(gradient)
 
 
 def _product(a: Tensor, b: Tensor, *, out: Tensor) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from linrec.ops.rule import Normaliser, Rule
 from linrec.ops.rule_based import RuleBased
-from linrec.types import SeenItems
+from linrec.types import PastCounts, SeenItems
 
 _native: ModuleType | None
 try:
@@ -181,6 +181,34 @@ def head_norm_backward(
 def _flat_heads(x: Tensor) -> Tensor:
     """[B, H, N, D] in memory as [B, N, H, D] -> [B N, H, D]."""
     return x.detach().transpose(1, 2).flatten(0, 1)
+
+
+def repeat_gains(rates: Tensor, in_events: int, past: PastCounts, weights: Tensor) -> Tensor:
+    """What linrec.layers.repeats computes for each pair, outside autograd: [P].
+
+    rates: [K], of which the first `in_events` are per event. weights: [T, 1 + K].
+    """
+    assert _native is not None
+    values = weights.new_empty(len(past.newest))
+    threads = torch.get_num_threads()
+    _native.repeat_gains(rates, in_events, *_past(past), weights.detach(), threads, values)
+    return values
+
+
+def repeat_to_weights(rates: Tensor, in_events: int, past: PastCounts, gradient: Tensor) -> Tensor:
+    """The gradient of the weights, [T, 1 + K], from that of the values, [P]."""
+    assert _native is not None
+    weights = gradient.new_empty(len(past.counts), 1 + len(rates))
+    threads = torch.get_num_threads()
+    _native.repeat_to_weights(rates, in_events, *_past(past), gradient.detach(), threads, weights)
+    return weights
+
+
+def _past(past: PastCounts) -> list[Tensor | None]:
+    timed = past.times is not None and past.moments is not None
+    times, moments = (past.times, past.moments) if timed else (None, None)
+    parts = (past.sums, past.places, times, past.newest, past.counts, past.ends, moments)
+    return [_plain(part) for part in parts]
 
 
 @torch.library.custom_op("linrec::attend", mutates_args=())
