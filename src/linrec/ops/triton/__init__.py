@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 import torch
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from linrec.ops.rule import Rule
 
+OLDEST = (3, 7)  # the first version of Triton that these kernels were tested with
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_WIDTH = 128
 
@@ -30,27 +30,37 @@ def is_interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
 
 
+# torch.compile takes the answer as it is, and does not look into Triton
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 @cache
 def why_not(device_type: str) -> str | None:
     """Why the kernels cannot run on such devices, or None if they can."""
     if device_type != ("cpu" if is_interpreted() else "cuda"):
-        return f"there are no Triton kernels for {device_type}"
+        return f"there are none for {device_type}"
     if find_spec("triton") is None:
         return "triton is not installed"
-    if device_type == "cuda" and not torch.cuda.is_available():
+    if _version() < OLDEST:
+        return f"{name()} is older than {'.'.join(map(str, OLDEST))}"
+    if device_type == "cpu":
+        return None
+    if not torch.cuda.is_available():
         return "torch finds no GPU"
-    if device_type == "cuda" and torch.version.hip is None:
-        if torch.cuda.get_device_capability() < (8, 0):
-            return "the GPU is older than Ampere (compute capability 8.0)"
+    if torch.version.hip is None and torch.cuda.get_device_capability() < (8, 0):
+        return "the GPU is older than Ampere (compute capability 8.0)"
     return None
 
 
 def name() -> str:
     """What `ops.kernels` says where these kernels run."""
-    try:
-        return f"triton {version('triton')}" + (", interpreted" if is_interpreted() else "")
-    except PackageNotFoundError:  # ROCm builds and Windows have it under another name
-        return "triton"
+    import triton
+
+    return f"triton {triton.__version__}" + (", interpreted" if is_interpreted() else "")
+
+
+def _version() -> tuple[int, ...]:
+    import triton
+
+    return tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
 def covers(rule: Rule | None, q: Tensor, k: Tensor, v: Tensor) -> bool:

@@ -402,7 +402,9 @@ def _sizes(plan: Plan) -> dict[str, int]:
     return {"N": plan.length, "H": plan.q.shape[1], "segment": plan.segment}
 
 
-def _launch(plan: Plan, kernel: Any, arguments: dict[str, Any], constants: dict[str, Any]) -> Launch:
+def _launch(
+    plan: Plan, kernel: Any, arguments: dict[str, Any], constants: dict[str, Any]
+) -> Launch:
     return Launch(kernel, (plan.sequences, plan.segments), arguments, constants, plan.config)
 
 

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrec.ops.mechanism import State
 from linrec.ops.rule import Rule
 from linrec.ops.triton import launch, tuning
 from linrec.ops.triton.launch import Config, Launch, Plan
@@ -108,14 +107,18 @@ def programs_of(device: torch.device) -> int:
     return BUSY * torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def packed(state: State) -> Tensor:
-    """A state as one flat row per head of each sequence, padded to whole blocks."""
-    batch, heads, width, _ = state.memory.shape
+def packed(memory: Tensor, column: Tensor, count: Tensor) -> Tensor:
+    """A state as one flat row per head of each sequence, padded to whole blocks.
+
+    [B, H, D, D], [B, H, D], [B, H]  ->  [B * H, size]
+    """
+    width = column.shape[-1]
     missing = launch.block_of(width) - width
-    memory = F.pad(state.memory.detach().float(), (0, missing, 0, missing)).flatten(2)
-    column = F.pad(state.column.detach().float(), (0, missing))
-    count = F.pad(state.count.detach().float()[..., None], (0, width + missing - 1))
-    return torch.cat([memory, column, count], -1).flatten(0, 1)
+    rows = torch.cat(
+        [F.pad(memory, (0, missing, 0, missing)).flatten(2), F.pad(column, (0, missing))], -1
+    )
+    counts = F.pad(count[..., None], (0, width + missing - 1))
+    return torch.cat([rows, counts], -1).flatten(0, 1)
 
 
 def unpacked(flat: Tensor, batch: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
