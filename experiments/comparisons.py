@@ -16,6 +16,7 @@ from experiments.cells import (
     default_mechanisms,
     default_parts,
 )
+from experiments.datasets import WITH_REPEATS
 from experiments.outcomes import Options, Outcome, model_of, read
 from experiments.training import METRICS, PROTOCOLS
 from linrec.evaluation import compare, comparison_to_dict
@@ -30,7 +31,7 @@ def compared_with(cell: Cell) -> list[Cell]:
     if cell in (*default_mechanisms(), *default_parts()):
         whole = default_parts()[0]
         return [whole] if cell != whole else []
-    if cell.variant == "default":
+    if cell.variant == "default" or cell.dataset in WITH_REPEATS:
         return []
     if cell.variant:
         return [replace(cell, variant="", overrides={})]
