@@ -86,7 +86,7 @@ WITH_REPEATS = {
         "Which hashtag an account uses next, real times; hashtags of one tweet, 31 % of neighbours, "
         "are in the order of its text.",
         settings=_REPEATS | {"negatives": 1024},
-        epochs=3,
+        epochs=2,
     ),
     "complete-journey": Dataset(
         "The Complete Journey",
@@ -94,8 +94,8 @@ WITH_REPEATS = {
         "Groceries of half the households of the panel. The next basket is predicted from all "
         "baskets before it; inside a basket the order is random.",
         {"group": "basket_id"},
-        settings=_REPEATS | {"targets": "basket"},
-        epochs=16,
+        settings=_REPEATS | {"targets": "basket", "loss": "softmax"},
+        epochs=5,
     ),
 }
 """Where users come back to the same items."""
