@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
 
-from experiments.datasets import ALL, DATASETS
+from experiments.datasets import ALL, DATASETS, WITH_REPEATS
 from linrec import InputError
 
 BACKBONES = ("sasrec", "sasrecf", "core", "fdsa", "bert4rec")  # the fastest learners first
@@ -158,6 +158,16 @@ def _short(variant: str = "", changes: Mapping[str, Any] | None = None) -> Cell:
     return Cell("ml-1m", "sasrec", "linrec-decay", named, settings, budget=SHORT_EPOCHS)
 
 
+def repeats(dataset: str | None = None) -> list[Cell]:
+    """The model with a repeat head and without, on data where users come back to items."""
+    names = tuple(WITH_REPEATS) if dataset is None else (dataset,)
+    return [
+        Cell(name, "sasrec", "linrec-decay", variant, {"repeat_head": head})
+        for name in names
+        for variant, head in (("repeat-head", "on"), ("no-repeat-head", "off"))
+    ]
+
+
 def of_table(table: str) -> list[Cell]:
     """The cells that a table or figure needs, those of ML-1M first."""
     if table == "beyond":
@@ -166,6 +176,8 @@ def of_table(table: str) -> list[Cell]:
         return over_seeds()
     if table == "default":
         return [*default_seeds(), *default_mechanisms(), *default_parts()]
+    if table == "repeats":
+        return repeats()
     if table in ("heatmap", "conditions"):
         return [Cell("ml-1m", "sasrec", name) for name in COMPARED]
     per_dataset = {"overall": overall, "efficient": efficient, "ablation": ablation}.get(table)

@@ -81,7 +81,7 @@ def train(
     """
     from rich.console import Console
 
-    from linrec.evaluation import evaluation_table, gap_table
+    from linrec.evaluation import evaluation_table, gap_table, seen_table
     from linrec.recommender import Recommender
     from linrec.training.callbacks import ConsoleProgress, TimeLimit
     from linrec.training.trackers import tracker
@@ -102,6 +102,8 @@ def train(
     console.print(evaluation_table(evaluation, out.resolve().name))
     if evaluation.by_gap:
         console.print(gap_table(evaluation))
+    if evaluation.by_seen:
+        console.print(seen_table(evaluation))
 
 
 def _summary(recommender: Recommender) -> str:
