@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from linrec import ops
-from linrec.ops import fused
+from linrec.ops import rows
 from linrec.ops.cross_entropy import cross_entropy_
 from linrec.ops.dropout import draws, dropout
 from linrec.ops.head_norm import head_norm
@@ -125,7 +125,7 @@ def test_head_norm(width: int, batch: int, length: int, dtype: torch.dtype) -> N
     for kernels in (True, False):
         inputs = x.clone().requires_grad_(), scale.clone().requires_grad_()
         with nullcontext() if kernels else ops.without_kernels():
-            assert fused.takes_heads(*inputs) == kernels
+            assert rows.takes_heads(*inputs) == kernels
             out = head_norm(*inputs)
             found.append((out, *torch.autograd.grad(out, inputs, gradient)))
     for fast, slow in zip(*found, strict=True):

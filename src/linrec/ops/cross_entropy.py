@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from linrec.ops import fused
+from linrec.ops import fused, rows
 from linrec.types import PAD, SeenItems
 
 FIRST_ITEM = PAD + 1  # the item of the first column
@@ -25,7 +25,7 @@ def cross_entropy_(
     the one-hot is subtracted before anything is rounded to bfloat16.
     """
     if fused.takes(scores):
-        return fused.cross_entropy_(scores, labels, seen, FIRST_ITEM)
+        return rows.cross_entropy_(scores, labels, seen, FIRST_ITEM)
     own = labels[:, None]
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
     right = wide.gather(1, own)

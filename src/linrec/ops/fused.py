@@ -21,7 +21,6 @@ from torch import Tensor
 from linrec.ops import triton
 from linrec.ops.rule import Normaliser, Rule
 from linrec.ops.rule_based import RuleBased
-from linrec.types import PastCounts, SeenItems
 
 _native: ModuleType | None
 try:
@@ -59,7 +58,13 @@ def instructions() -> str:
 
 def native() -> Any:
     """The compiled module, or None if there is none or it is switched off."""
-    return _native if _are_enabled() else None
+    return _native if are_enabled() else None
+
+
+def library() -> Any:
+    """The compiled module, switched off or not: the way back takes the kernel of the way there."""
+    assert _native is not None
+    return _native
 
 
 # torch.compile cannot read a context variable
@@ -140,96 +145,6 @@ def takes(x: Tensor, dtypes: tuple[torch.dtype, ...] = DTYPES) -> bool:
     )
 
 
-def dropout(x: Tensor, seed: int, threshold: int, scale: float) -> Tensor:
-    """What linrec.ops.dropout computes, outside autograd."""
-    assert _native is not None
-    out, threads = torch.empty_like(x), torch.get_num_threads()
-    _native.dropout(x.detach().view(-1), seed, threshold, scale, threads, out.view(-1))
-    return out
-
-
-def cross_entropy_(
-    scores: Tensor, labels: Tensor, seen: SeenItems | None, first_item: int
-) -> tuple[Tensor, Tensor]:
-    """What linrec.ops.cross_entropy computes, outside autograd."""
-    assert _native is not None
-    total, loss = torch.empty(2, len(scores))
-    threads = torch.get_num_threads()
-    given = None if seen is None else tuple(_plain(x) for x in seen)
-    _native.cross_entropy(scores.detach(), _plain(labels), given, first_item, threads, total, loss)
-    return total, loss
-
-
-def takes_heads(x: Tensor, scale: Tensor) -> bool:
-    """Whether the kernels can normalise [B, H, N, D] that lies in memory as [B, N, H, D]."""
-    return (
-        takes(x.transpose(1, 2))
-        and scale.dtype == torch.float32
-        and scale.is_contiguous()
-        and x.shape[3] in (8, 16, 32, 64, 128)
-        # these take the torch form apart themselves
-        and not torch.compiler.is_compiling()
-    )
-
-
-def head_norm(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
-    """What linrec.ops.head_norm computes, outside autograd."""
-    assert _native is not None
-    out = _like_projected(x)
-    threads = torch.get_num_threads()
-    _native.head_norm(_flat_heads(x), scale.detach(), epsilon, threads, _flat_heads(out))
-    return out
-
-
-def head_norm_backward(
-    x: Tensor, scale: Tensor, epsilon: float, gradient: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The gradients of x and of the scale."""
-    assert _native is not None
-    dx, rows = _like_projected(x), _flat_heads(x)
-    pieces = -(-len(rows) // _native.NORM_ROWS)
-    shares = torch.zeros(pieces, scale.numel())
-    given = _flat_heads(gradient.to(x.dtype).transpose(1, 2).contiguous().transpose(1, 2))
-    threads = torch.get_num_threads()
-    _native.head_norm_backward(
-        rows, scale.detach(), epsilon, threads, given, _flat_heads(dx), shares
-    )
-    return dx, shares.sum(0).view_as(scale)
-
-
-def _flat_heads(x: Tensor) -> Tensor:
-    """[B, H, N, D] in memory as [B, N, H, D] -> [B N, H, D]."""
-    return x.detach().transpose(1, 2).flatten(0, 1)
-
-
-def repeat_gains(rates: Tensor, in_events: int, past: PastCounts, weights: Tensor) -> Tensor:
-    """What linrec.layers.repeats computes for each pair, outside autograd: [P].
-
-    rates: [K], of which the first `in_events` are per event. weights: [T, 1 + K].
-    """
-    assert _native is not None
-    values = weights.new_empty(len(past.newest))
-    threads = torch.get_num_threads()
-    _native.repeat_gains(rates, in_events, *_past(past), weights.detach(), threads, values)
-    return values
-
-
-def repeat_to_weights(rates: Tensor, in_events: int, past: PastCounts, gradient: Tensor) -> Tensor:
-    """The gradient of the weights, [T, 1 + K], from that of the values, [P]."""
-    assert _native is not None
-    weights = gradient.new_empty(len(past.counts), 1 + len(rates))
-    threads = torch.get_num_threads()
-    _native.repeat_to_weights(rates, in_events, *_past(past), gradient.detach(), threads, weights)
-    return weights
-
-
-def _past(past: PastCounts) -> list[Tensor | None]:
-    timed = past.times is not None and past.moments is not None
-    times, moments = (past.times, past.moments) if timed else (None, None)
-    parts = (past.sums, past.places, times, past.newest, past.counts, past.ends, moments)
-    return [_plain(part) for part in parts]
-
-
 @torch.library.custom_op("linrec::attend", mutates_args=())
 def _attend(
     parts: Sequence[Tensor],
@@ -248,7 +163,7 @@ def _attend(
         return out
     assert _native is not None
     _native.forward(
-        rule, _rows(q), _rows(k), _rows(v), _plain(keep), _plain(decay), causal,
+        rule, _rows(q), _rows(k), _rows(v), plain(keep), plain(decay), causal,
         torch.get_num_threads(), out,
     )  # fmt: skip
     return out
@@ -276,7 +191,7 @@ def _attend_backward(
     # each head of each sequence writes its own share, so the sum does not depend on the threads
     shares = None if decay is None else torch.zeros(q.shape[:2], dtype=torch.float64)
     _native.backward(
-        rule, _rows(q), _rows(k), _rows(v), _plain(keep), _plain(decay), causal,
+        rule, _rows(q), _rows(k), _rows(v), plain(keep), plain(decay), causal,
         torch.get_num_threads(), _rows(dout), dq, dk, dv, shares,
     )  # fmt: skip
     return [*gradients, dout.new_empty(0) if shares is None else shares.sum(0).float()]
@@ -366,5 +281,5 @@ def _rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _plain(x: Tensor | None) -> Tensor | None:
+def plain(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.detach().contiguous()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrec.ops import fused
+from linrec.ops import rows
 
 # small beside the squares of what attention returns, and zero stays zero
 EPSILON = 1e-8
@@ -18,7 +18,7 @@ def head_norm(x: Tensor, scale: Tensor) -> Tensor:
 
     Squares are summed in float32 or wider.
     """
-    if not fused.takes_heads(x, scale):
+    if not rows.takes_heads(x, scale):
         return _by_torch(x, scale)
     out: Tensor = _HeadNorm.apply(x, scale)  # type: ignore[no-untyped-call]
     return out
@@ -36,12 +36,12 @@ class _HeadNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
         ctx.save_for_backward(x, scale)
-        return fused.head_norm(x, scale, EPSILON)
+        return rows.head_norm(x, scale, EPSILON)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         x, scale = ctx.saved_tensors
         if not torch.is_grad_enabled():
-            return fused.head_norm_backward(x, scale, EPSILON, gradients[0])
+            return rows.head_norm_backward(x, scale, EPSILON, gradients[0])
         # a gradient of this gradient will be needed
         return torch.autograd.grad(_by_torch(x, scale), (x, scale), gradients, create_graph=True)

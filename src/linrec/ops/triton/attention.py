@@ -33,7 +33,6 @@ from linrec.ops.triton.blocks import (
 )
 from linrec.ops.triton.features import (
     COLUMN_NORM,
-    COUNT,
     ROW_SUM,
     column,
     column_backward,
