@@ -104,19 +104,29 @@ class Recommender:
                 evaluation on test (`test_evaluation`) and a report. Without it nothing is written.
             resume: Continue a run that was interrupted.
             overwrite: Replace a run at `out`.
-            callbacks: See `linrec.training.callbacks`.
+            callbacks: Called while it trains, see `linrec.training.callbacks.Callback`: progress,
+                a time limit, loggers, or your own.
 
         Examples:
             >>> model = linrec.Recommender(recipe="small", epochs=1).fit("data", out="my-run")
             >>> model.trained.progress.history[0]["epoch"]
             1
         """
-        place = Place(None if out is None else Path(out), resume, overwrite)
+        listeners = CallbackList(callbacks)
+        finished = False
+        try:
+            listeners.on_fit_start()
+            self._fit(data, Place(None if out is None else Path(out), resume, overwrite), listeners)
+            finished = self.trained is not None and not self.trained.interrupted
+        finally:
+            listeners.on_fit_end(finished=finished)
+        return self
+
+    def _fit(self, data: Data, place: Place, listeners: CallbackList) -> None:
         place.check()  # before the long read, not after
         store = open_data(data)
         split = trainable(self._requested.split.of(store))
-        listeners = CallbackList(callbacks)
-        warn = listeners.on_message if callbacks else warnings.warn
+        warn = listeners.on_message if listeners.callbacks else warnings.warn
         plan = Plan.of(self._requested, store, warn, self._named, place.resumed)
         if self._start is not None:
             start = WarmStart.open(self._start, store.catalogue, place.folder)
@@ -140,7 +150,6 @@ class Recommender:
             final = not self.trained.interrupted
             self._description = self._description.model_copy(update={"final": final})
             self._catalogue = catalogue.after_all() if final else catalogue
-        return self
 
     def _test(self, run: Run, callbacks: CallbackList) -> None:
         """Evaluate on test and write figures, ranks and report."""

@@ -69,6 +69,7 @@ def fit(
         run = plan.open(place.folder, catalogue, resume=place.resume, overwrite=place.overwrite)
         if TensorBoardLogger.is_installed():
             callbacks.callbacks.append(TensorBoardLogger(run.tensorboard))
+    callbacks.on_train_start(plan.config)
     with nullcontext() if run is None else run.kept_with_a_model():
         trained = trainer.fit(run, resume=place.resume)
     return Fitted(plan, model, trained, run)
@@ -84,6 +85,7 @@ def _count(
             f"{argument('resume', True)} out"
         )
     plan, baseline, trained = count(plan, split)
+    callbacks.on_train_start(plan.config)
     callbacks.on_train_end()
     run = None
     if place.folder is not None:
