@@ -180,18 +180,21 @@ def main() -> None:
         for found in pool.imap(rows_of, cases(args)):
             rows += found
             print(sentence(found), flush=True)
+            write_json(args.out, outcome(rows))
+    print(f"wrote {args.out}")
+    if args.out == OUT:
+        PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
+
+
+def outcome(rows: list[dict[str, Any]]) -> dict[str, Any]:
     import triton
 
-    outcome = {
+    return {
         "command": " ".join(["python -m benchmarks.gpu_compile", *sys.argv[1:]]),
         **environment(),
         "triton": triton.__version__,
         "rows": rows,
     }
-    write_json(args.out, outcome)
-    print(f"wrote {args.out}")
-    if args.out == OUT:
-        PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
 
 
 def sentence(rows: list[dict[str, Any]]) -> str:
@@ -210,19 +213,19 @@ def rendered(page: str) -> str:
     return between(page, "gpu-compile", table(json.loads(OUT.read_text("utf-8"))))
 
 
-def table(outcome: dict[str, Any]) -> str:
+def table(found: dict[str, Any]) -> str:
     """The kernel with the most registers of each width, over all forms and configurations."""
-    targets = list(dict.fromkeys(r["target"] for r in outcome["rows"]))
+    targets = list(dict.fromkeys(r["target"] for r in found["rows"]))
     lines = [
         "| width | inputs | pass | " + " | ".join(targets) + " |",
         "|" + "---|" * (3 + len(targets)),
     ]
-    keys = dict.fromkeys((r["width"], r["dtype"], r["what"]) for r in outcome["rows"])
+    keys = dict.fromkeys((r["width"], r["dtype"], r["what"]) for r in found["rows"])
     for width, dtype, what in keys:
         cells = []
         for target in targets:
             here = [
-                r for r in outcome["rows"]
+                r for r in found["rows"]
                 if (r["width"], r["dtype"], r["what"], r["target"]) == (width, dtype, what, target)
             ]  # fmt: skip
             spilled = max(r["spilled"] for r in here)
@@ -232,8 +235,8 @@ def table(outcome: dict[str, Any]) -> str:
                 + (f"**{spilled:,} bytes spilled**" if spilled else "none spilled")
             )
         lines.append(f"| {width} | {dtype} | {what} | " + " | ".join(cells) + " |")
-    kernels = f"{len(outcome['rows']):,} kernels by Triton {outcome['triton']}"
-    lines += ["", f"{kernels}; {where(outcome)}"]
+    kernels = f"{len(found['rows']):,} kernels by Triton {found['triton']}"
+    lines += ["", f"{kernels}; {where(found)}"]
     return "\n".join(lines) + "\n"
 
 
