@@ -48,7 +48,10 @@ class Callback:
         """epoch: from 1.  targets: of this epoch.  done: targets trained before it was resumed."""
 
     def on_batch_end(self, loss: float, targets: int) -> None:
-        """loss: the mean over the targets of this batch."""
+        """loss: the mean over the targets of this batch.
+
+        On a GPU it is called once for several batches, because reading a loss waits for the device.
+        """
 
     def on_validation_batch_end(self, done: int, total: int) -> None:
         """done, total: users."""

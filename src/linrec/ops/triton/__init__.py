@@ -23,6 +23,8 @@ from linrec.ops.rule import Rule
 OLDEST = (3, 7)  # the first version of Triton that these kernels were tested with
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_WIDTH = 128
+# gradients of wider heads are computed only from bfloat16: others would not fit into registers
+MAX_WIDTH_OF_WIDE_GRADIENTS = 32
 
 
 def is_interpreted() -> bool:
@@ -71,5 +73,10 @@ def covers(rule: Rule | None, q: Tensor, k: Tensor, v: Tensor) -> bool:
         and q.dtype in DTYPES
         and q.dtype == k.dtype == v.dtype
         and q.shape == v.shape
-        and 0 < q.shape[3] <= MAX_WIDTH
+        and 0 < q.shape[3] <= _max_width(q, k, v)
     )
+
+
+def _max_width(q: Tensor, k: Tensor, v: Tensor) -> int:
+    trained = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    return MAX_WIDTH if q.dtype == torch.bfloat16 or not trained else MAX_WIDTH_OF_WIDE_GRADIENTS

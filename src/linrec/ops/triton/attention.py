@@ -24,6 +24,7 @@ from linrec.ops.triton.blocks import (
     decays,
     events_before,
     is_real,
+    load_operand,
     load_rows,
     load_state,
     no_state,
@@ -45,20 +46,20 @@ from linrec.ops.triton.features import (
 
 @triton.jit
 def sums(
-    f, real, w, from_start, to_end, z, n, z_right, n_right,
+    f, real, each, from_start, to_end, z, n, z_right, n_right,
     NORM: tl.constexpr, MODE: tl.constexpr, COLUMN_PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """What the normaliser divides by at each position of a chunk: [C, BLOCK], [C]."""
-    each_z = tl.zeros_like(f) + z[None, :]
+    """What the normaliser divides by at each position of a chunk: [BLOCK, C], [C]."""
+    each_z = tl.zeros_like(f) + z[:, None]
     each_n = tl.zeros_like(from_start) + n
     if MODE != TOTAL:
-        each_n = each_n * from_start + tl.sum(w * real.to(tl.float32)[None, :], 1)
+        each_n = each_n * from_start + tl.sum(each * real.to(tl.float32)[:, None], 0)
         if (NORM == COLUMN_NORM) or (NORM == ROW_SUM):
-            within = product(w, column(f, NORM), tl.float32, COLUMN_PRECISION)
-            each_z = each_z * from_start[:, None] + within
+            within = product(column(f, NORM), each, tl.float32, COLUMN_PRECISION)
+            each_z = each_z * from_start[None, :] + within
     if MODE == SPREAD:
         each_n += n_right * to_end
-        each_z += z_right[None, :] * to_end[:, None]
+        each_z += z_right[:, None] * to_end[None, :]
     return each_z, each_n
 
 
@@ -82,8 +83,8 @@ def outputs(
     r = tl.load(rate + h) if DECAY else 0.0
     SIZE: tl.constexpr = BLOCK * (BLOCK + 2)
     place = bh * SIZE if MODE == TOTAL else (bh * tl.num_programs(1) + s) * SIZE
-    if HAS_STATE:
-        state, z, n = load_state(left + place, BLOCK, False)
+    if HAS_STATE:  # transposed, as it is multiplied: [value, feature]
+        state, z, n = load_state(left + place, BLOCK, True)
     else:
         state, z, n = no_state(BLOCK)
     z_right, n_right = z, n
@@ -103,27 +104,27 @@ def outputs(
             f, _ = features(load_rows(k, k_n, at, mask, BLOCK), mask, MAP, UNIT_KEYS, 1.0)
             each = weights(r, now, C, MODE, DECAY)
         if MODE == SPREAD:
-            state_right, z_right, n_right = load_state(right + place, BLOCK, False)
+            state_right, z_right, n_right = load_state(right + place, BLOCK, True)
         each_z, each_n = sums(
             f, real, each, from_start, to_end, z, n, z_right, n_right, NORM, MODE, COLUMN_PRECISION
         )
         w, _ = divide(u, each_z, each_n, NORM)
-        attended = product(w * from_start[:, None], state, OPERAND, PRECISION)
+        attended = product(state, w, OPERAND, PRECISION) * from_start[None, :]
         if MODE == SPREAD:
-            attended += product(w * to_end[:, None], state_right, OPERAND, PRECISION)
+            attended += product(state_right, w, OPERAND, PRECISION) * to_end[None, :]
         if MODE != TOTAL:
-            values = load_rows(v, v_n, at, mask, BLOCK)
-            scores = product(w, tl.trans(f), OPERAND, PRECISION) * each
-            attended += product(scores, values, OPERAND, PRECISION)
+            values = load_operand(v, v_n, at, mask, BLOCK)
+            scores = product(tl.trans(f), w, OPERAND, PRECISION) * each
+            attended += product(values, scores, OPERAND, PRECISION)
             if MODE == CAUSAL:
                 if DECAY:
                     chunk = tl.exp(r * (after - before).to(tl.float32))
                     state, z, n = state * chunk, z * chunk, n * chunk
-                state += product(tl.trans(f * to_end[:, None]), values, OPERAND, PRECISION)
+                state += product(values, tl.trans(f * to_end[None, :]), OPERAND, PRECISION)
                 if (NORM == COLUMN_NORM) or (NORM == ROW_SUM):
-                    z += tl.sum(column(f, NORM) * to_end[:, None], 0)
+                    z += tl.sum(column(f, NORM) * to_end[None, :], 1)
                 n += tl.sum(real.to(tl.float32) * to_end, 0)
-        attended = tl.where(real[:, None], attended, 0.0)
+        attended = tl.where(real[None, :], attended, 0.0)
         store_rows(out, o_n, at, attended, N, WIDTH, BLOCK)
 
 
@@ -152,8 +153,8 @@ def query_gradients(
     r = tl.load(rate + h) if DECAY else 0.0
     SIZE: tl.constexpr = BLOCK * (BLOCK + 2)
     place = bh * SIZE if MODE == TOTAL else (bh * tl.num_programs(1) + s) * SIZE
-    if HAS_STATE:  # transposed, as it is multiplied: [value, feature]
-        state, z, n = load_state(left + place, BLOCK, True)
+    if HAS_STATE:
+        state, z, n = load_state(left + place, BLOCK, False)
     else:
         state, z, n = no_state(BLOCK)
     z_right, n_right = z, n
@@ -168,52 +169,50 @@ def query_gradients(
         before = events_before(age, first, N, HAS_KEEP)
         after = events_before(age, first + C, N, HAS_KEEP)
         from_start, to_end = decays(r, now, before, after, DECAY)
-        u, factor = features(load_rows(q, q_n, at, mask, BLOCK), mask, MAP, UNIT_QUERIES, SCALE)
-        if MODE == TOTAL:
-            f, each = u, from_start
-        else:
-            f, _ = features(load_rows(k, k_n, at, mask, BLOCK), mask, MAP, UNIT_KEYS, 1.0)
-            each = weights(r, now, C, MODE, DECAY)
+        do = load_operand(dout, o_n, at, mask, BLOCK)
+        dw = product(state, do, OPERAND, PRECISION) * from_start[None, :]
         if MODE == SPREAD:
-            state_right, z_right, n_right = load_state(right + place, BLOCK, True)
+            state_right, z_right, n_right = load_state(right + place, BLOCK, False)
+            from_right = product(state_right, do, OPERAND, PRECISION) * to_end[None, :]
+            left_less_right = dw - from_right
+            dw += from_right
+        if MODE == TOTAL:
+            f, each = dw, from_start  # not used: the sums hold every event
+        else:
+            each = weights(r, now, C, MODE, DECAY)
+            values = load_operand(v, v_n, at, mask, BLOCK)
+            given = product(tl.trans(values), do, OPERAND, PRECISION) * each
+            f, _ = features(load_rows(k, k_n, at, mask, BLOCK), mask, MAP, UNIT_KEYS, 1.0)
+            dw += product(f, given, OPERAND, PRECISION)
         each_z, each_n = sums(
             f, real, each, from_start, to_end, z, n, z_right, n_right, NORM, MODE, COLUMN_PRECISION
         )
+        if MODE == CAUSAL:
+            if DECAY:
+                chunk = tl.exp(r * (after - before).to(tl.float32))
+                state, z, n = state * chunk, z * chunk, n * chunk
+            state += product(f * to_end[None, :], tl.trans(values), OPERAND, PRECISION)
+            if (NORM == COLUMN_NORM) or (NORM == ROW_SUM):
+                z += tl.sum(column(f, NORM) * to_end[None, :], 1)
+            n += tl.sum(real.to(tl.float32) * to_end, 0)
+        u, factor = features(load_rows(q, q_n, at, mask, BLOCK), mask, MAP, UNIT_QUERIES, SCALE)
         x, inverse = divide(u, each_z, each_n, NORM)
         store_rows(w, WIDTH, at, x, N, WIDTH, BLOCK)
-        do = load_rows(dout, o_n, at, mask, BLOCK)
-        dw = product(do * from_start[:, None], state, OPERAND, PRECISION)
-        if MODE == SPREAD:
-            from_right = product(do * to_end[:, None], state_right, OPERAND, PRECISION)
-            left_less_right = dw - from_right
-            dw += from_right
-        if MODE != TOTAL:
-            values = load_rows(v, v_n, at, mask, BLOCK)
-            given = product(do, tl.trans(values), OPERAND, PRECISION) * each
-            dw += product(given, f, OPERAND, PRECISION)
         du, dz, dn = divide_backward(u, each_z, each_n, x, inverse, dw, NORM)
         if (NORM == COLUMN_NORM) or (NORM == ROW_SUM):
             store_rows(dcolumn, WIDTH, at, dz, N, WIDTH, BLOCK)
         tl.store(dcount + at, dn, mask=at < N)
         if DECAY:
             if MODE == SPREAD:  # pairs inside the chunk are left to the other pass
-                got = tl.sum(x * left_less_right, 1)
-                got += tl.sum(dz * z[None, :], 1) * from_start + dn * n * from_start
-                got -= tl.sum(dz * z_right[None, :], 1) * to_end + dn * n_right * to_end
+                got = tl.sum(x * left_less_right, 0)
+                got += tl.sum(dz * z[:, None], 0) * from_start + dn * n * from_start
+                got -= tl.sum(dz * z_right[:, None], 0) * to_end + dn * n_right * to_end
             else:
-                got = tl.sum(x * dw, 1) + tl.sum(dz * each_z, 1) + dn * each_n
+                got = tl.sum(x * dw, 0) + tl.sum(dz * each_z, 0) + dn * each_n
             moved += tl.sum(tl.where(real, (now - origin).to(tl.float32) * got, 0.0), 0)
         du = features_backward(u, factor, du, MAP, UNIT_QUERIES, SCALE)
-        du = tl.where(real[:, None], du, 0.0)
+        du = tl.where(real[None, :], du, 0.0)
         store_rows(dq, dq_n, at, du, N, WIDTH, BLOCK)
-        if MODE == CAUSAL:
-            if DECAY:
-                chunk = tl.exp(r * (after - before).to(tl.float32))
-                state, z, n = state * chunk, z * chunk, n * chunk
-            state += product(tl.trans(values * to_end[:, None]), f, OPERAND, PRECISION)
-            if (NORM == COLUMN_NORM) or (NORM == ROW_SUM):
-                z += tl.sum(column(f, NORM) * to_end[:, None], 0)
-            n += tl.sum(real.to(tl.float32) * to_end, 0)
     if DECAY:
         tl.store(received + bh * tl.num_programs(1) + s, moved)
 
@@ -223,12 +222,13 @@ def key_gradients(
     k, v, dout, dk, dv, w, dcolumn, dcount, given, left, right, keep, age, rate,
     k_b, k_h, k_n, v_b, v_h, v_n, o_b, o_h, o_n, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n,
     N, H, segment,
+    KEYS: tl.constexpr, VALUES: tl.constexpr,
     MAP: tl.constexpr, NORM: tl.constexpr, UNIT_KEYS: tl.constexpr, MODE: tl.constexpr,
     COLUMN: tl.constexpr, DECAY: tl.constexpr, HAS_KEEP: tl.constexpr, HAS_STATE: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, C: tl.constexpr,
     OPERAND: tl.constexpr, PRECISION: tl.constexpr, COLUMN_PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv, from the last chunk of a segment to its first."""
+    """dk or dv or both, from the last chunk of a segment to its first."""
     s, bh = tl.program_id(1), tl.program_id(0).to(tl.int64)
     b, h = bh // H, bh % H
     k += b * k_b + h * k_h
@@ -262,64 +262,71 @@ def key_gradients(
         after = events_before(age, first + C, N, HAS_KEEP)
         from_start, to_end = decays(r, now, before, after, DECAY)
         f, factor = features(load_rows(k, k_n, at, mask, BLOCK), mask, MAP, UNIT_KEYS, 1.0)
-        values = load_rows(v, v_n, at, mask, BLOCK)
-        df = product(values * to_end[:, None], tl.trans(state), OPERAND, PRECISION)
-        dvalues = product(f * to_end[:, None], state, OPERAND, PRECISION)
-        each_z = tl.zeros_like(f) + z[None, :] * to_end[:, None]
-        each_n = n * to_end
         if MODE == SPREAD:
             left_state, z_left, n_left = load_state(left + place, BLOCK, False)
-            df_left = product(
-                values * from_start[:, None], tl.trans(left_state), OPERAND, PRECISION
-            )
-            dvalues += product(f * from_start[:, None], left_state, OPERAND, PRECISION)
-            each_z_left = z_left[None, :] * from_start[:, None]
-            right_less_left = df - df_left
-            z_difference = each_z - each_z_left
-            n_difference = each_n - n_left * from_start
-            df += df_left
-            each_z += each_z_left
-            each_n += n_left * from_start
         if MODE != TOTAL:
-            do = load_rows(dout, o_n, at, mask, BLOCK)
+            each = tl.trans(weights(r, now, C, MODE, DECAY))  # [t, m]
             x = load_rows(w, WIDTH, at, mask, BLOCK)
-            each = tl.trans(weights(r, now, C, MODE, DECAY))  # [m, t]
-            raw = product(values, tl.trans(do), OPERAND, PRECISION)
-            scores = product(f, tl.trans(x), OPERAND, PRECISION)
-            df += product(raw * each, x, OPERAND, PRECISION)
-            dvalues += product(scores * each, do, OPERAND, PRECISION)
-            dn = tl.load(dcount + at, mask=real, other=0.0)
-            if (NORM == COLUMN_NORM) or (NORM == ROW_SUM):
-                dz = load_rows(dcolumn, WIDTH, at, mask, BLOCK)
-                each_z += product(each, dz, tl.float32, COLUMN_PRECISION)
-            each_n += tl.sum(each * dn[None, :], 1)
-        if DECAY:
+            do = load_operand(dout, o_n, at, mask, BLOCK)
+        if VALUES:
+            dvalues = product(tl.trans(state), f, OPERAND, PRECISION) * to_end[None, :]
             if MODE == SPREAD:
-                got = tl.sum(f * right_less_left, 1) + n_difference
-                pair = raw * scores + dn[None, :]
+                dvalues += (
+                    product(tl.trans(left_state), f, OPERAND, PRECISION) * from_start[None, :]
+                )
+            if MODE != TOTAL:
+                scores = product(tl.trans(x), f, OPERAND, PRECISION) * each
+                dvalues += product(do, scores, OPERAND, PRECISION)
+            dvalues = tl.where(real[None, :], dvalues, 0.0)
+            store_rows(dv, dv_n, at, dvalues, N, WIDTH, BLOCK)
+        if KEYS:
+            values = load_operand(v, v_n, at, mask, BLOCK)
+            df = product(state, values, OPERAND, PRECISION) * to_end[None, :]
+            each_z = z[:, None] * to_end[None, :]
+            each_n = n * to_end
+            if MODE == SPREAD:
+                df_left = product(left_state, values, OPERAND, PRECISION) * from_start[None, :]
+                z_left = z_left[:, None] * from_start[None, :]
+                n_left = n_left * from_start
+                if DECAY:
+                    got = tl.sum(f * (df - df_left), 0) + each_n - n_left
+                    if (NORM == COLUMN_NORM) or (NORM == ROW_SUM):
+                        got += tl.sum(column(f, NORM) * (each_z - z_left), 0)
+                df += df_left
+                each_z += z_left
+                each_n += n_left
+            if MODE != TOTAL:
+                raw = product(tl.trans(do), values, OPERAND, PRECISION) * each
+                df += product(x, raw, OPERAND, PRECISION)
+                dn = tl.load(dcount + at, mask=real, other=0.0)
+                each_n += tl.sum(each * dn[:, None], 0)
                 if (NORM == COLUMN_NORM) or (NORM == ROW_SUM):
-                    got += tl.sum(column(f, NORM) * z_difference, 1)
-                    pair += product(column(f, NORM), tl.trans(dz), tl.float32, COLUMN_PRECISION)
-                distance = tl.abs((now[:, None] - now[None, :]).to(tl.float32))
-                pair = tl.where(real[:, None], pair * each * distance, 0.0)
-                moved += tl.sum(tl.sum(pair, 1), 0)
-            else:
-                got = tl.sum(f * df, 1) + tl.sum(column(f, NORM) * each_z, 1) + each_n
-            moved -= tl.sum(tl.where(real, (now - origin).to(tl.float32) * got, 0.0), 0)
-        if COLUMN:
-            df += column_backward(f, each_z, NORM)
-        dx = features_backward(f, factor, df, MAP, UNIT_KEYS, 1.0)
-        dx = tl.where(real[:, None], dx, 0.0)
-        store_rows(dk, dk_n, at, dx, N, WIDTH, BLOCK)
-        dvalues = tl.where(real[:, None], dvalues, 0.0)
-        store_rows(dv, dv_n, at, dvalues, N, WIDTH, BLOCK)
+                    dz = load_rows(dcolumn, WIDTH, at, mask, BLOCK)
+                    each_z += product(dz, each, tl.float32, COLUMN_PRECISION)
+            if DECAY:
+                if MODE == SPREAD:
+                    pair = raw * product(tl.trans(x), f, OPERAND, PRECISION) + each * dn[:, None]
+                    if (NORM == COLUMN_NORM) or (NORM == ROW_SUM):
+                        columns = column(f, NORM)
+                        pair += each * product(tl.trans(dz), columns, tl.float32, COLUMN_PRECISION)
+                    distance = tl.abs((now[:, None] - now[None, :]).to(tl.float32))
+                    moved += tl.sum(tl.sum(tl.where(real[None, :], pair * distance, 0.0), 1), 0)
+                else:
+                    got = tl.sum(f * df, 0) + tl.sum(column(f, NORM) * each_z, 0) + each_n
+                moved -= tl.sum(tl.where(real, (now - origin).to(tl.float32) * got, 0.0), 0)
+            if COLUMN:
+                df += column_backward(f, each_z, NORM)
+            dx = features_backward(f, factor, df, MAP, UNIT_KEYS, 1.0)
+            dx = tl.where(real[None, :], dx, 0.0)
+            store_rows(dk, dk_n, at, dx, N, WIDTH, BLOCK)
         if MODE == CAUSAL:
             if DECAY:
                 chunk = tl.exp(r * (after - before).to(tl.float32))
                 state, z, n = state * chunk, z * chunk, n * chunk
-            state += product(tl.trans(x * from_start[:, None]), do, OPERAND, PRECISION)
-            if (NORM == COLUMN_NORM) or (NORM == ROW_SUM):
-                z += tl.sum(dz * from_start[:, None], 0)
-            n += tl.sum(dn * from_start, 0)
-    if DECAY:
+            state += product(x * from_start[None, :], tl.trans(do), OPERAND, PRECISION)
+            if KEYS:
+                n += tl.sum(dn * from_start, 0)
+                if (NORM == COLUMN_NORM) or (NORM == ROW_SUM):
+                    z += tl.sum(dz * from_start[None, :], 1)
+    if DECAY and KEYS:
         tl.store(given + bh * tl.num_programs(1) + s, moved)

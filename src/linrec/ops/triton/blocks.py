@@ -2,6 +2,10 @@
 
 A segment is a run of chunks of C positions that one program walks through. The age of a position is
 the number of real events up to it; event m counts at t with the weight exp(rate |age_t - age_m|).
+
+Blocks are [D, C], features times positions. Triton divides the rows of a product among the warps and
+gives each of them the whole second operand. So the state, the largest operand, comes first and is
+divided, and what every warp holds of a block shrinks with C.
 """
 
 import triton
@@ -48,11 +52,11 @@ def decays(rate, now, before, after, DECAY: tl.constexpr):
 
 @triton.jit
 def weights(rate, now, C: tl.constexpr, MODE: tl.constexpr, DECAY: tl.constexpr):
-    """Of event m at t inside a chunk: [t, m]."""
+    """Of event m at t inside a chunk: [m, t]."""
     order = tl.arange(0, C)
-    visible = order[:, None] >= order[None, :]
+    visible = order[:, None] <= order[None, :]
     if DECAY:
-        gap = (now[:, None] - now[None, :]).to(tl.float32)
+        gap = (now[None, :] - now[:, None]).to(tl.float32)
         if MODE == SPREAD:
             return tl.exp(rate * tl.abs(gap))
         # masked before exp: a future event's exponent is positive and may overflow
@@ -62,22 +66,32 @@ def weights(rate, now, C: tl.constexpr, MODE: tl.constexpr, DECAY: tl.constexpr)
 
 @triton.jit
 def is_real(real, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """[C, BLOCK]: the numbers of real events that are there."""
-    return real[:, None] & (tl.arange(0, BLOCK) < WIDTH)[None, :]
+    """[BLOCK, C]: the numbers of real events that are there."""
+    return (tl.arange(0, BLOCK) < WIDTH)[:, None] & real[None, :]
 
 
 @triton.jit
 def load_rows(x, stride, at, mask, BLOCK: tl.constexpr):
-    where = at[:, None] * stride + tl.arange(0, BLOCK)[None, :]
+    where = at[None, :] * stride + tl.arange(0, BLOCK)[:, None]
     return tl.load(x + where, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def store_rows(x, stride, at, value, N, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    where = at[:, None] * stride + tl.arange(0, BLOCK)[None, :]
+    where = at[None, :] * stride + tl.arange(0, BLOCK)[:, None]
     if INTERPRETED and x.dtype.element_ty == tl.bfloat16:
         value = rounded(value, 16)  # the interpreter cuts the bits off
     tl.store(x + where, value.to(x.dtype.element_ty), mask=is_real(at < N, WIDTH, BLOCK))
+
+
+@triton.jit
+def load_operand(x, stride, at, mask, BLOCK: tl.constexpr):
+    """Rows that are only multiplied: bfloat16 numbers stay as they are, and need no splitting."""
+    where = at[None, :] * stride + tl.arange(0, BLOCK)[:, None]
+    value = tl.load(x + where, mask=mask, other=0.0)
+    if (x.dtype.element_ty != tl.bfloat16) or INTERPRETED:
+        value = value.to(tl.float32)
+    return value
 
 
 @triton.jit
@@ -85,7 +99,16 @@ def product(a, b, OPERAND: tl.constexpr, PRECISION: tl.constexpr):
     """a @ b, added up in float32."""
     if INTERPRETED:
         return interpreted_product(a, b, OPERAND, PRECISION)
-    return tl.dot(a.to(OPERAND), b.to(OPERAND), input_precision=PRECISION)
+    if (PRECISION == "bf16x3") and ((a.dtype == tl.bfloat16) or (b.dtype == tl.bfloat16)):
+        high_a, high_b = a.to(tl.bfloat16), b.to(tl.bfloat16)
+        total = tl.dot(high_a, high_b)
+        if a.dtype != tl.bfloat16:
+            total = tl.dot((a - high_a.to(tl.float32)).to(tl.bfloat16), high_b, total)
+        if b.dtype != tl.bfloat16:
+            total = tl.dot(high_a, (b - high_b.to(tl.float32)).to(tl.bfloat16), total)
+    else:
+        total = tl.dot(a.to(OPERAND), b.to(OPERAND), input_precision=PRECISION)
+    return total
 
 
 @triton.jit

@@ -1,6 +1,6 @@
 """Feature maps, norms and normalisers inside a Triton kernel, with their gradients.
 
-All blocks are [C, D] in float32: C positions, D features. The rule's fields arrive as constants,
+All blocks are [D, C] in float32, D features of C positions (blocks.py says why). The rule's fields arrive as constants,
 so that a kernel holds only the code of its own rule.
 """
 
@@ -29,29 +29,29 @@ def elu(x):
 
 @triton.jit
 def features(x, real, MAP: tl.constexpr, UNIT: tl.constexpr, SCALE: tl.constexpr):
-    """The features of rows and the factor of each row; zeros where not `real`."""
+    """The features and the factor of each position; zeros where not `real`."""
     value = x
     if MAP != IDENTITY:
         value = elu(x)
     if MAP == ELU_PLUS_ONE:
         value = value + 1.0
     value = tl.where(real, value, 0.0)
-    factor = tl.sum(value * value, 1)
+    factor = tl.sum(value * value, 0)
     if UNIT:
         factor = SCALE * tl.rsqrt(factor + EPSILON)
     else:
         factor = tl.zeros_like(factor) + SCALE
-    return value * factor[:, None], factor
+    return value * factor[None, :], factor
 
 
 @triton.jit
 def features_backward(y, factor, dy, MAP: tl.constexpr, UNIT: tl.constexpr, SCALE: tl.constexpr):
     """dx of y, factor = features(x)."""
     if UNIT:  # the gradient of the norm removes what lies along y
-        dy = dy - (tl.sum(dy * y, 1) / (SCALE * SCALE))[:, None] * y
-    dx = dy * factor[:, None]
+        dy = dy - (tl.sum(dy * y, 0) / (SCALE * SCALE))[None, :] * y
+    dx = dy * factor[None, :]
     if MAP != IDENTITY:
-        value = y / factor[:, None]
+        value = y / factor[None, :]
         if MAP == ELU_PLUS_ONE:
             value = value - 1.0
         dx = dx * tl.where(value > 0, 1.0, value + 1.0)
@@ -75,14 +75,14 @@ def column_backward(f, dx, NORM: tl.constexpr):
 
 @triton.jit
 def divide(u, z, n, NORM: tl.constexpr):
-    """w = u divided by the normaliser of the sums z [C, D] and counts n [C]; and the inverse."""
+    """w = u divided by the normaliser of the sums z [D, C] and counts n [C]; and the inverse."""
     inverse = tl.zeros_like(u) + 1.0
     if NORM == COLUMN_NORM:
-        inverse = tl.rsqrt(n[:, None] * z + EPSILON)
+        inverse = tl.rsqrt(n[None, :] * z + EPSILON)
     elif NORM == COUNT:
-        inverse = inverse * tl.rsqrt(tl.where(n > 1.0, n, 1.0))[:, None]
+        inverse = inverse * tl.rsqrt(tl.where(n > 1.0, n, 1.0))[None, :]
     elif NORM == ROW_SUM:
-        inverse = inverse / (tl.sum(u * z, 1) + EPSILON)[:, None]
+        inverse = inverse / (tl.sum(u * z, 0) + EPSILON)[None, :]
     return u * inverse, inverse
 
 
@@ -94,12 +94,12 @@ def divide_backward(u, z, n, w, inverse, dw, NORM: tl.constexpr):
     dn = tl.zeros_like(n)
     if NORM == COLUMN_NORM:
         each = -0.5 * du * w * inverse
-        dn = tl.sum(each * z, 1)
-        dz = each * n[:, None]
+        dn = tl.sum(each * z, 0)
+        dz = each * n[None, :]
     elif NORM == COUNT:
-        dn = tl.where(n >= 1.0, -0.5 * tl.sum(dw * w, 1) / tl.where(n > 1.0, n, 1.0), 0.0)
+        dn = tl.where(n >= 1.0, -0.5 * tl.sum(dw * w, 0) / tl.where(n > 1.0, n, 1.0), 0.0)
     elif NORM == ROW_SUM:
-        through = -tl.sum(dw * w, 1)[:, None] * inverse
+        through = -tl.sum(dw * w, 0)[None, :] * inverse
         dz = through * u
         du = du + through * z
     return du, dz, dn

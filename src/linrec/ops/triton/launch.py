@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +22,7 @@ CAUSAL, TOTAL, SPREAD = blocks.CAUSAL.value, blocks.TOTAL.value, blocks.SPREAD.v
 # a longer segment would save no more traffic, and the gradient of a decay would be rounded more
 LONGEST_SEGMENT = 1024
 SCAN_TILE = 256
+ONE_PASS_BYTES = 64  # of a row, up to which one pass gives both dk and dv
 
 
 class Config(NamedTuple):
@@ -177,7 +178,12 @@ def backward(
     )
     moved = moved._replace(back=carried_back)
     launches += more
-    launches.append(_key_gradients(plan, dout, dk, dv, carried_back, saved, moved, dfinal))
+    # both at once would need more registers than there are, where blocks are wide
+    wide = plan.block * plan.q.element_size() > ONE_PASS_BYTES
+    parts = ((True, False), (False, True)) if wide else ((True, True),)
+    for keys, values in parts:
+        each = _key_gradients(plan, dout, dk, dv, carried_back, saved, moved, dfinal)
+        launches.append(replace(each, constants={"KEYS": keys, "VALUES": values, **each.constants}))
     return launches, moved
 
 

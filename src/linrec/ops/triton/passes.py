@@ -39,7 +39,7 @@ def plan_of(what: tuning.Pass, rule: Rule, inputs: Inputs, causal: bool) -> Plan
     return Plan(
         rule, q, k, v, keep, age, rate, causal,
         tuning.candidates(what, launch.block_of(q.shape[3]), q.dtype)[0],
-        tuning.precision_of(what, q.dtype), programs_of(q.device), inputs.initial,
+        tuning.precision_of(what, q.dtype, amd=torch.version.hip is not None), programs_of(q.device), inputs.initial,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from linrec.ops.triton.blocks import (
     decays,
     events_before,
     is_real,
+    load_operand,
     load_rows,
     product,
     store_state,
@@ -58,7 +59,7 @@ def segment_states(
         mask = is_real(real, WIDTH, BLOCK)
         from_start, until_end = decays(r, now, before, after, DECAY)
         a = load_rows(x, x_n, at, mask, BLOCK)
-        values = load_rows(y, y_n, at, mask, BLOCK)
+        values = load_operand(y, y_n, at, mask, BLOCK)
         if GRADIENTS:
             if COLUMN:
                 z = load_rows(dcolumn + bh * N * WIDTH, WIDTH, at, mask, BLOCK)
@@ -69,14 +70,14 @@ def segment_states(
                 z = column(a, NORM)
             n = real.to(tl.float32)
         if ENDED:
-            to_end += product(tl.trans(a * until_end[:, None]), values, OPERAND, PRECISION)
+            to_end += product(a * until_end[None, :], tl.trans(values), OPERAND, PRECISION)
             if COLUMN:
-                end_column += tl.sum(z * until_end[:, None], 0)
+                end_column += tl.sum(z * until_end[None, :], 1)
             end_count += tl.sum(n * until_end, 0)
         if BEGUN:
-            to_start += product(tl.trans(a * from_start[:, None]), values, OPERAND, PRECISION)
+            to_start += product(a * from_start[None, :], tl.trans(values), OPERAND, PRECISION)
             if COLUMN:
-                start_column += tl.sum(z * from_start[:, None], 0)
+                start_column += tl.sum(z * from_start[None, :], 1)
             start_count += tl.sum(n * from_start, 0)
     place = (bh * tl.num_programs(1) + s) * BLOCK * (BLOCK + 2)
     if ENDED:
@@ -91,7 +92,7 @@ def scan(
     REVERSE: tl.constexpr, HAS_INITIAL: tl.constexpr, DECAY: tl.constexpr,
     HAS_KEEP: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Replace what each segment adds by the state before it, or after it if REVERSE; write the last.
+    """Replace what each segment adds by the state before it (REVERSE: after it); write the last.
 
     states: [B * H, segments, SIZE]; initial, final: [B * H, SIZE]. All numbers of a state decay
     alike, so a program takes a tile of them.

@@ -30,11 +30,17 @@ class Kind(NamedTuple):
 
 
 def candidates(what: Pass, block: int, dtype: torch.dtype) -> tuple[Config, ...]:
-    """The first is used where nothing can be timed."""
-    del what, dtype
-    if block <= 32:
-        return (Config(64, 4, 2), Config(32, 4, 2))
-    return (Config(64, 8, 2), Config(32, 4, 2))
+    """The first is used where nothing can be timed.
+
+    A warp multiplies 16 rows of a state, so a block of 64 has work for four. Chunks are short because
+    every warp holds whole chunks in registers, in float32 and split in two.
+    """
+    warps = block // 16
+    if what == "forward" and dtype == torch.bfloat16:
+        return (Config(32, warps, 2), Config(16, warps, 1))
+    if what == "backward" and dtype == torch.float32:
+        return (Config(16, max(warps, 4), 1),)
+    return (Config(16, warps, 1),)
 
 
 _chosen: dict[tuple[str, Kind], Config] = {}
@@ -62,7 +68,7 @@ def _milliseconds(run: Callable[[Config], object], config: Config) -> float:
     return begin.elapsed_time(end)
 
 
-def precision_of(what: Pass, dtype: torch.dtype) -> Precision:
+def precision_of(what: Pass, dtype: torch.dtype, *, amd: bool) -> Precision:
     """How many bits of its operands a product needs.
 
     Forwards as many as the inputs have. float16 has too small a range for sums over long histories,
@@ -70,7 +76,6 @@ def precision_of(what: Pass, dtype: torch.dtype) -> Precision:
     is a difference of two numbers, each as large as one over the key where few events share a
     column, so operands are split into two bfloat16 numbers of eight bits each.
     """
-    amd = torch.version.hip is not None
     if dtype == torch.float32:
         products = "ieee" if amd else "tf32x3"
         return Precision(tl.float32, products, products)
