@@ -23,7 +23,7 @@ SLOW_EPOCHS = {"bert4rec": 100}
 
 DEFAULT = {"recipe": "default", "precision": "bfloat16"}
 """The default model; the recipe leaves the precision to a timing, which may differ each time."""
-DEFAULT_EPOCHS = 28
+DEFAULT_EPOCHS = 24
 SHORT_EPOCHS = 10
 PARTS: dict[str, dict[str, Any]] = {
     "times": {"time_gaps": False},

@@ -58,7 +58,8 @@ OTHERS = {
 }
 
 _REPEATS: dict[str, Any] = {
-    "width": 64, "heads": 4, "inner": 128, "learning_rate": 0.002, "warmup": 100,
+    "width": 64, "heads": 4, "inner": 128, "layers": 2, "norm": "post", "dropout": 0.2,
+    "learning_rate": 0.002, "warmup": 100,
     "batch_tokens": 1024, "loss": "sampled-softmax", "seen": "keep", "seen_aware": False,
     "precision": "bfloat16",
 }  # fmt: skip
