@@ -1,4 +1,4 @@
-"""The tables of data with repeats: a model with a repeat head and without, beside every baseline."""
+"""The tables of data with repeats: a model with and without a repeat head, and baselines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def repeats_table(dataset: str, options: Options) -> str:
     kinds = [f"NDCG@10, {kind} ({first['by_seen'][kind]['n_targets']:,})" for kind in (SEEN, NEW)]
     columns = ("NDCG@10", "Recall@10", *kinds, "NDCG@10, time unknown")
     rows = [_without_last(row) for row in rows] if _untimed(known) else rows
-    layout = Layout(("", ), columns[:-1] if _untimed(known) else columns)
+    layout = Layout(("",), columns[:-1] if _untimed(known) else columns)
     left_out = [f"`{name}` is left out: {why}." for name, why in first["left_out"].items()]
     lines = [_protocol(first), table(layout, rows)]
     lines += [_verdict(cell, outcome) for cell, outcome in known.items()]

@@ -209,9 +209,9 @@ def evaluate(
         against=against_best(ranking.ranks, beside.ranks, options.ks, options.seed, owners),
         request_time=options.request_time if options.reads_time else None,
         by_gap=figures_by_gap(holdout, ranking.ranks, options.ks),
-        by_seen={} if options.hides else figures_by_seen(
-            ranking.seen, ranking.ranks, beside.ranks, options.ks
-        ),
+        by_seen={}
+        if options.hides
+        else figures_by_seen(ranking.seen, ranking.ranks, beside.ranks, options.ks),
         splitting=options.splitting,
         targets=options.targets,
         n_rows=None if owners is None else len(holdout),

@@ -85,7 +85,9 @@ def all_position_batches(
     task = partial(next_at_each, unknown_time=unknown_time, baskets=baskets)
     targets = int(inputs.lengths.sum())
     if baskets is not None:
-        targets = int(baskets.begin_at(concatenated_ranges(inputs.starts + 1, inputs.lengths)).sum())
+        targets = int(
+            baskets.begin_at(concatenated_ranges(inputs.starts + 1, inputs.lengths)).sum()
+        )
     return _batches(inputs, task, targets, tokens, rng)
 
 
