@@ -58,8 +58,8 @@ def training_step(
     return lambda: _no_result(step(batches[0], seed=0))
 
 
-def _no_result(loss: float) -> None:
-    assert np.isfinite(loss)
+def _no_result(loss: torch.Tensor) -> None:
+    assert np.isfinite(loss.item())
 
 
 def seconds_of(job: Callable[[], None]) -> float:

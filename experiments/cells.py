@@ -37,6 +37,14 @@ ALONE = ("times", "head-norm", "seen-aware-loss", "schedule")
 """The parts that can stand alone."""
 
 
+READS = (50, 200, 1_000, 0)
+"""Newest events of a history that a model reads; 0: all of them."""
+REACH_EPOCHS = {
+    "ml-1m": 5, "gowalla-checkins": 4, "congress-hashtags": 2, "complete-journey": 4,
+}  # fmt: skip
+"""Where the reach of a model is measured, and the budget: each epoch has every target once."""
+
+
 @dataclass(frozen=True)
 class Cell:
     dataset: str
@@ -168,6 +176,24 @@ def repeats(dataset: str | None = None) -> list[Cell]:
     ]
 
 
+def reach(dataset: str | None = None) -> list[Cell]:
+    """The default model reading the newest events or all of them, and the same with softmax.
+
+    Without a repeat head, which counts the whole history whatever the encoder reads. Softmax over
+    more than a thousand events would take longer than all others together.
+    """
+    cells = []
+    for name in REACH_EPOCHS if dataset is None else (dataset,):
+        common = DEFAULT | dict(ALL[name].settings) | {"repeat_head": "off"}
+        for attention, lengths in (("linrec-decay", READS), ("softmax", READS[1:-1])):
+            cells += [
+                Cell(name, "sasrec", attention, f"reads-{length or 'all'}",
+                     common | {"max_length": length}, budget=REACH_EPOCHS[name])
+                for length in lengths
+            ]  # fmt: skip
+    return cells
+
+
 def of_table(table: str) -> list[Cell]:
     """The cells that a table or figure needs, those of ML-1M first."""
     if table == "beyond":
@@ -178,6 +204,8 @@ def of_table(table: str) -> list[Cell]:
         return [*default_seeds(), *default_mechanisms(), *default_parts()]
     if table == "repeats":
         return repeats()
+    if table == "reach":
+        return reach()
     if table in ("heatmap", "conditions"):
         return [Cell("ml-1m", "sasrec", name) for name in COMPARED]
     per_dataset = {"overall": overall, "efficient": efficient, "ablation": ablation}.get(table)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from linrec.data.dataset.half_lives import IN_EVENTS, IN_SECONDS, half_lives
-from linrec.ops import fused
+from linrec.ops import fused, rows
 from linrec.types import PastCounts
 
 
@@ -45,13 +45,13 @@ class Pairs(NamedTuple):
     def gains(self, weights: Tensor) -> Tensor:
         """The addition of each pair, with the weights [R, 1 + K] of the targets: [P]."""
         if fused.takes(weights, (torch.float32,)):
-            return fused.repeat_gains(*_rates(self.past), self.past, weights)
+            return rows.repeat_gains(*_rates(self.past), self.past, weights)
         return (self.features().to(weights.dtype) * weights[self.rows]).sum(1)
 
     def to_weights(self, gradient: Tensor) -> Tensor:
         """The gradient of the weights, from that of the additions: [P] -> [R, 1 + K]."""
         if fused.takes(gradient, (torch.float32,)):
-            return fused.repeat_to_weights(*_rates(self.past), self.past, gradient)
+            return rows.repeat_to_weights(*_rates(self.past), self.past, gradient)
         each = self.features().to(gradient.dtype) * gradient[:, None]
         counts = self.past.counts
         return torch.segment_reduce(each, "sum", lengths=counts, axis=0, unsafe=True)

@@ -14,10 +14,20 @@ from linrec.losses.sampling import IntArray
 from linrec.types import PAD, SeenItems
 
 
-def at_targets(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """[T, d] and [T]: all positions that have a target, row by row."""
+def target_positions(targets: Tensor) -> Tensor:
+    """[T]: where the flattened targets are no padding."""
+    return (targets.flatten() != PAD).nonzero()[:, 0]
+
+
+def at_targets(
+    hidden: Tensor, targets: Tensor, positions: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """[T, d] and [T]: all positions that have a target, row by row.
+
+    positions: `target_positions`, if they are known; on a GPU they would have to be waited for.
+    """
     rows, labels = hidden.flatten(0, -2), targets.flatten()
-    index = (labels != PAD).nonzero()[:, 0]
+    index = target_positions(targets) if positions is None else positions
     if len(index) < len(labels):
         rows, labels = rows.index_select(0, index), labels.index_select(0, index)
     return rows, labels

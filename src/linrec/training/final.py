@@ -12,9 +12,8 @@ from dataclasses import replace
 from itertools import count
 
 import numpy as np
-import torch
 
-from linrec.backbones import Backbone, build
+from linrec.backbones import Backbone
 from linrec.data.dataset.splits import Split
 from linrec.data.dataset.store import SequenceStore
 from linrec.runs.checkpoint import Progress
@@ -83,16 +82,25 @@ class FinalTrainer(Trainer):
         self.callbacks.on_epoch_start(1, 1, self.steps, progress.step)
         self.step.module.train()
         saved = time.monotonic()
-        for epoch, index, batch in self._batches(progress.step):
+        for (epoch, index), sent in self.step.transfer.ahead(self._batches(progress.step)):
             self._check_stop()
-            loss, _ = self._step(batch, epoch, index, self._share(progress.step))
+            self._step(sent, epoch, index, self._share(progress.step))
             progress.step += 1
-            self.callbacks.on_batch_end(loss, 1)
+            if self.losses.is_due:
+                self._read_losses(progress)
             if time.monotonic() - saved > loop.CHECKPOINT_SECONDS:
                 self._save(progress, run)
                 saved = time.monotonic()
+        self._read_losses(progress)  # before the weights count for anything
 
-    def _batches(self, done: int) -> Iterator[tuple[int, int, SequenceBatch]]:
+    def _read_losses(self, progress: Progress) -> None:
+        """The progress counts steps here, so that is what callbacks are told."""
+        del progress
+        read = self._finite_losses()
+        if read is not None:
+            self.callbacks.on_batch_end(read.mean, read.steps)
+
+    def _batches(self, done: int) -> Iterator[tuple[tuple[int, int], SequenceBatch]]:
         """Epoch, index and batch of each step after the first `done`, to the last one."""
         first = 0  # the step that an epoch begins with
         for epoch in count():
@@ -100,7 +108,7 @@ class FinalTrainer(Trainer):
             batches = batches.with_seen(self.seen)
             stop = min(len(batches), self.steps - first)
             for index in range(max(done - first, 0), stop):
-                yield epoch, index, batches[index]
+                yield (epoch, index), batches[index]
             first += len(batches)
             if first >= self.steps:
                 return
@@ -113,6 +121,7 @@ class FinalTrainer(Trainer):
         return self.schedule.share(epoch, step - before, self.lengths[epoch])
 
     def _save(self, progress: Progress, run: Run | None) -> None:
+        self._read_losses(progress)
         if run is not None:
             run.save_checkpoint(
                 progress, self.model, self.step.optimizers, self.step.average, final=True
@@ -134,8 +143,7 @@ def train_on_all(
     if run is not None and run.finished:
         model.untrained = None
         return trained
-    torch.manual_seed(plan.config.training.seed)
-    new = build(model.config, plan.features)
+    new = plan.build()
     epochs = trained.progress.best_epoch
     trainer = FinalTrainer(new, plan.store, split, plan.config, callbacks, epochs=epochs)
     callbacks.on_message(

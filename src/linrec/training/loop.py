@@ -36,9 +36,11 @@ from linrec.runs.config import RunConfig
 from linrec.runs.run import Run
 from linrec.training.callbacks import CallbackList
 from linrec.training.interrupt import DelayedInterrupt
+from linrec.training.running_loss import Losses, RunningLoss
 from linrec.training.schedule import Schedule
 from linrec.training.step import Step
-from linrec.types import PAD, LinrecError, Seen, SequenceBatch, argument
+from linrec.training.transfer import Sent
+from linrec.types import LinrecError, Seen, argument
 
 CHECKPOINT_SECONDS = 300.0
 
@@ -84,6 +86,7 @@ class Trainer:
         self.seen = SeenIndex.of(split.train) if config.loss.seen_aware else None
         self.past = None if model.repeat is None else repeat_index(model, split)
         self.best_weights = _copy(model)
+        self.losses = RunningLoss(self.step.fabric.device)
         self.interrupt = DelayedInterrupt()
 
     def fit(self, run: Run | None = None, *, resume: bool = False) -> Trained:
@@ -138,15 +141,14 @@ class Trainer:
         self.step.module.train()
         began = saved = time.monotonic()
         before = progress.seconds
-        for index in range(progress.step, len(batches)):
+        rest = ((index, batches[index]) for index in range(progress.step, len(batches)))
+        for index, sent in self.step.transfer.ahead(rest):
             self._check_stop()
             share = self.schedule.share(progress.epoch, index, len(batches))
-            loss, targets = self._step(batches[index], progress.epoch, index, share)
+            self._step(sent, progress.epoch, index, share)
             progress.step, progress.seconds = index + 1, before + time.monotonic() - began
-            progress.loss_sum, progress.targets = (
-                progress.loss_sum + loss * targets, progress.targets + targets
-            )  # fmt: skip
-            self.callbacks.on_batch_end(loss, targets)
+            if self.losses.is_due:
+                self._read_losses(progress)
             if run is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
                 self._save_checkpoint(progress, run)
                 saved = time.monotonic()
@@ -154,16 +156,27 @@ class Trainer:
         share = self.schedule.share(progress.epoch, len(batches) - 1, len(batches))
         self._end_epoch(progress, run, share * self.config.training.learning_rate)
 
-    def _step(
-        self, batch: SequenceBatch, epoch: int, index: int, share: float
-    ) -> tuple[float, int]:
-        loss = self.step(batch, step_seed(self.config.training.seed, epoch, index), share)
-        if not np.isfinite(loss):
-            raise DivergedError(epoch + 1, loss)
-        return loss, int((batch.targets != PAD).sum())
+    def _step(self, sent: Sent, epoch: int, index: int, share: float) -> None:
+        loss = self.step(sent, step_seed(self.config.training.seed, epoch, index), share)
+        self.losses.add(loss, sent.n_targets, epoch)
+
+    def _read_losses(self, progress: Progress) -> None:
+        """What was trained since the last time enters the progress, if all of it was finite."""
+        read = self._finite_losses()
+        if read is not None:
+            progress.loss_sum += read.total
+            progress.targets += read.targets
+            self.callbacks.on_batch_end(read.mean, read.targets)
+
+    def _finite_losses(self) -> Losses | None:
+        read = self.losses.read()
+        if read is not None and not np.isfinite(read.mean):
+            raise DivergedError(read.epoch + 1, read.mean)
+        return read
 
     def _end_epoch(self, progress: Progress, run: Run | None, learning_rate: float) -> None:
         """learning_rate: of its last step."""
+        self._read_losses(progress)  # before the weights count for anything
         began = time.monotonic()
         scores = self._validate()
         progress.epoch += 1
@@ -188,6 +201,7 @@ class Trainer:
         self.callbacks.on_epoch_end(row, best=better)
 
     def _save_checkpoint(self, progress: Progress, run: Run) -> None:
+        self._read_losses(progress)  # weights that are not finite are never saved
         run.save_checkpoint(progress, self.model, self.step.optimizers, self.step.average)
 
     def _validate(self) -> dict[str, float]:
@@ -200,6 +214,7 @@ class Trainer:
 
     def _save_interrupted(self, progress: Progress, run: Run | None) -> None:
         """Before the first validation, the current weights count as the best."""
+        self._read_losses(progress)
         if progress.best_epoch == 0:
             self.best_weights = _copy(self.step.evaluated)
         if run is not None:

@@ -50,11 +50,11 @@ def epoch_seconds(config: RunConfig, loss: LossConfig, model: Backbone, split: S
         counts = split.train.item_counts(model.n_items)
         step = Step(deepcopy(model), config, counts)
         small = replace(config, training=replace(training, batch_tokens=WARM_UP))
-        step(epoch_batches(model, split, small, 0)[0], seed=0)  # the first step allocates
+        step(epoch_batches(model, split, small, 0)[0], seed=0).item()  # the first step allocates
         batches = epoch_batches(model, split, config, 0)
         batch = batches[0]
         began = time.perf_counter()
-        step(batch, seed=0)
+        step(batch, seed=0).item()  # waits for the device
         seconds = time.perf_counter() - began
     return seconds * batches.n_targets / max(int((batch.targets != PAD).sum()), 1)
 

@@ -59,7 +59,7 @@ def _seconds(config: RunConfig, model: Backbone, split: Split) -> dict[Precision
     for turn in range(ROUNDS):
         for kind, step in steps.items():
             began = time.perf_counter()
-            step(batch, seed=0)
+            step(batch, seed=0).item()  # waits for the device
             if turn:  # the first step allocates
                 fastest[kind] = min(fastest[kind], time.perf_counter() - began)
     return fastest

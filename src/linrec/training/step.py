@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
@@ -21,6 +20,7 @@ from linrec.losses.repeats import Repeats
 from linrec.runs.config import RunConfig, TrainingConfig
 from linrec.training.average import WeightAverage
 from linrec.training.optimizer import optimizers_of
+from linrec.training.transfer import Sent, Transfer
 from linrec.types import InputError, SequenceBatch, argument
 
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
@@ -36,6 +36,8 @@ class Step:
         """counts: [n_items + 1], how often each item occurs in training."""
         training = config.training
         self.model, self.fabric = model, make_fabric(training)
+        self.transfer = Transfer(self.fabric)
+        self.waits = self.fabric.device.type == "cpu"
         self.loss = build_loss(config.loss, counts)
         self.item_vectors = ModelItems(model)
         self.module, *self.optimizers = self.fabric.setup(model, *optimizers_of(model, training))
@@ -49,22 +51,27 @@ class Step:
         """The model to validate and to keep: the average of the weights where there is one."""
         return self.model if self.average is None else self.average.averaged
 
-    def __call__(self, batch: SequenceBatch, seed: int, share: float = 1.0) -> float:
+    def __call__(self, batch: SequenceBatch | Sent, seed: int, share: float = 1.0) -> Tensor:
         """Returns the loss before the step. Everything random in it follows from the seed.
 
-        share: of the learning rate, see `Schedule`.
+        On the CPU a loss that is not finite leaves the weights as they were. On a GPU nothing waits
+        to see it: whoever keeps weights reads the losses first. share: of the learning rate, see
+        `Schedule`.
         """
         torch.manual_seed(seed)
-        batch = self.fabric.to_device(batch)
-        loss = self.compute_loss(self.encode(*batch.events), batch)
-        value = loss.item()
-        if np.isfinite(value):  # else the weights stay as they were
+        sent = self.transfer.receive(
+            batch if isinstance(batch, Sent) else self.transfer.send(batch)
+        )
+        loss = self.compute_loss(self.encode(*sent.batch.events), sent.batch, sent.positions)
+        if not self.waits or bool(loss.isfinite()):
             self._update(loss, share * self.learning_rate)
-        return value
+        return loss.detach()
 
-    def compute_loss(self, hidden: Tensor, batch: SequenceBatch) -> Tensor:
+    def compute_loss(
+        self, hidden: Tensor, batch: SequenceBatch, positions: Tensor | None = None
+    ) -> Tensor:
         """hidden: [B, N, d], what the model knew before the batch's targets."""
-        rows, targets = at_targets(hidden, batch.targets)
+        rows, targets = at_targets(hidden, batch.targets, positions)
         repeats = None
         if self.model.repeat is not None and batch.past is not None:
             repeats = Repeats(self.model.repeat(rows), batch.past)

@@ -12,8 +12,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "bindings.hpp"
 #include "parallel_for.hpp"
-#include "problem.hpp"
 #include "repeats.hpp"
 
 namespace nb = nanobind;
@@ -37,29 +37,12 @@ const RepeatKernels& repeat_kernels();
 
 namespace {
 
-using RuleFields = std::array<int, 6>;  // linrec.ops.rule.Rule, field by field
 using Tensor = nb::ndarray<nb::ndim<4>, nb::device::cpu>;
 using Keep = nb::ndarray<const bool, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Decay = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Matrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Flat = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Vector = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Indices = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Seconds = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Counts = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using DecayGradient = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// fewer multiplications than this are done before another thread has woken up
-constexpr int64_t MIN_WORK_PER_THREAD = 1 << 18;
-
-// numbers per task of an elementwise kernel
-constexpr int64_t PIECE = 1 << 14;
-
 constexpr size_t ALIGNMENT = 64;  // bytes: a cache line, and the widest register
-
-int useful_threads(int threads, int64_t work) {
-  return static_cast<int>(std::min<int64_t>(threads, 1 + work / MIN_WORK_PER_THREAD));
-}
 
 using Selector = const Kernels& (*)(int64_t width);
 
@@ -78,6 +61,8 @@ Selector choose() {
 #endif
   return portable::kernels;
 }
+
+}  // namespace
 
 const Kernels& kernels(int64_t width) {
   static const Selector select = choose();
@@ -102,12 +87,7 @@ Rule rule_of(const RuleFields& fields) {
           unit_queries != 0, unit_keys != 0, scaled != 0, decay != 0};
 }
 
-template <typename Array>
-DType dtype_of(const Array& x) {
-  if (x.dtype() == nb::dtype<float>()) return DType::float32;
-  if (x.dtype() == nb::dlpack::dtype{4, 16, 1}) return DType::bfloat16;  // 4: kDLBfloat
-  throw std::invalid_argument("the kernels take float32 and bfloat16");
-}
+namespace {
 
 // What both passes have in common. Checks everything that memory safety depends on.
 struct Call {
@@ -211,136 +191,6 @@ void backward(const RuleFields& rule, const Tensor& q, const Tensor& k, const Te
   call.run(&Kernels::backward, threads);
 }
 
-// Each row of scores becomes exp(score - largest), and total its sum.
-void exponentials(const Matrix& scores, int threads, const Vector& largest, const Vector& total) {
-  const int64_t rows = scores.shape(0), size = scores.shape(1);
-  if (static_cast<int64_t>(largest.shape(0)) != rows ||
-      static_cast<int64_t>(total.shape(0)) != rows)
-    throw std::invalid_argument("largest and total must have one number per row");
-  struct Context {
-    float *scores, *largest, *total;
-    int64_t size;
-    decltype(Kernels::exponentials) work;
-  } context{scores.data(), largest.data(), total.data(), size, kernels(8).exponentials};
-  const nb::gil_scoped_release released;
-  parallel_for(rows, useful_threads(threads, rows * size), [](void* given, int64_t i) {
-    const Context& c = *static_cast<const Context*>(given);
-    c.work(c.scores + i * c.size, c.size, c.largest + i, c.total + i);
-  }, &context);
-}
-
-void dropout(const Flat& x, uint64_t seed, int threshold, float scale, int threads,
-             const Flat& out) {
-  const int64_t size = x.shape(0);
-  if (static_cast<int64_t>(out.shape(0)) != size || out.dtype() != x.dtype())
-    throw std::invalid_argument("x and out must have the same size and type");
-  struct Context {
-    const char* x;
-    char* out;
-    DType dtype;
-    int64_t size;
-    Draw draw;
-    decltype(Kernels::dropout) work;
-  } context{static_cast<const char*>(x.data()), static_cast<char*>(out.data()), dtype_of(x), size,
-            {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), threshold, scale},
-            kernels(8).dropout};
-  const nb::gil_scoped_release released;
-  const int64_t pieces = (size + PIECE - 1) / PIECE;
-  parallel_for(pieces, useful_threads(threads, size), [](void* given, int64_t i) {
-    const Context& c = *static_cast<const Context*>(given);
-    c.work(c.x, c.out, c.dtype, i * PIECE, std::min((i + 1) * PIECE, c.size), c.draw);
-  }, &context);
-}
-
-// Past items of some targets. Checks everything that memory safety depends on.
-struct Repeats {
-  Past past{};
-  std::vector<int64_t> starts;
-  int64_t targets, pairs = 0;
-
-  Repeats(const Decay& rates, int64_t in_events, const Counts& sums, const Indices& places,
-          const std::optional<Seconds>& times, const Indices& newest, const Indices& counts,
-          const Indices& ends, const std::optional<Seconds>& moments)
-      : targets(counts.shape(0)) {
-    const auto size = [](const auto& x) { return static_cast<int64_t>(x.shape(0)); };
-    const int64_t rows = size(sums);
-    past.half_lives = sums.shape(1), past.in_events = in_events;
-    if (past.half_lives > MAX_HALF_LIVES || size(rates) != past.half_lives || in_events < 0 ||
-        in_events > past.half_lives || (!times && in_events < past.half_lives))
-      throw std::invalid_argument("there must be one rate per count, and times if some need them");
-    if (size(places) != rows || size(ends) != targets || times.has_value() != moments.has_value() ||
-        (times && (size(*times) != rows || size(*moments) != targets)))
-      throw std::invalid_argument("events and targets must each have tensors of one size");
-    starts.resize(targets);
-    for (int64_t t = 0; t < targets; ++t) {
-      if (counts.data()[t] < 0) throw std::invalid_argument("a count is negative");
-      starts[t] = pairs;
-      pairs += counts.data()[t];
-    }
-    if (size(newest) != pairs) throw std::invalid_argument("counts must add up to the pairs");
-    for (int64_t i = 0; i < pairs; ++i)
-      if (newest.data()[i] < 0 || newest.data()[i] >= rows)
-        throw std::invalid_argument("newest must be rows of the events");
-    past.rates = rates.data(), past.sums = sums.data(), past.places = places.data();
-    past.newest = newest.data(), past.starts = starts.data(), past.counts = counts.data();
-    past.ends = ends.data();
-    if (times) past.times = times->data(), past.moments = moments->data();
-  }
-
-  int threads(int available) const { return useful_threads(available, pairs * past.half_lives); }
-};
-
-// What each pair gains: weights [T, 1 + K] to values [P].
-void repeat_gains(const Decay& rates, int64_t in_events, const Counts& sums, const Indices& places,
-                  const std::optional<Seconds>& times, const Indices& newest,
-                  const Indices& counts, const Indices& ends, const std::optional<Seconds>& moments,
-                  const Counts& weights, int threads, const Vector& values) {
-  const Repeats given(rates, in_events, sums, places, times, newest, counts, ends, moments);
-  const int64_t columns = 1 + given.past.half_lives;
-  if (static_cast<int64_t>(weights.shape(0)) != given.targets ||
-      static_cast<int64_t>(weights.shape(1)) != columns ||
-      static_cast<int64_t>(values.shape(0)) != given.pairs)
-    throw std::invalid_argument("weights must be [targets, 1 + counts], values [pairs]");
-  struct Context {
-    const Past& past;
-    const float* weights;
-    float* values;
-    int64_t columns;
-    decltype(RepeatKernels::gains) work;
-  } context{given.past, weights.data(), values.data(), columns, repeat_kernels().gains};
-  const nb::gil_scoped_release released;
-  parallel_for(given.targets, given.threads(threads), [](void* work, int64_t t) {
-    const Context& c = *static_cast<const Context*>(work);
-    c.work(c.past, t, c.weights + t * c.columns, c.values + c.past.starts[t]);
-  }, &context);
-}
-
-// The gradient of the weights [T, 1 + K] from that of the values [P].
-void repeat_to_weights(const Decay& rates, int64_t in_events, const Counts& sums,
-                       const Indices& places, const std::optional<Seconds>& times,
-                       const Indices& newest, const Indices& counts, const Indices& ends,
-                       const std::optional<Seconds>& moments, const Decay& gradient, int threads,
-                       const Matrix& weights) {
-  const Repeats given(rates, in_events, sums, places, times, newest, counts, ends, moments);
-  const int64_t columns = 1 + given.past.half_lives;
-  if (static_cast<int64_t>(weights.shape(0)) != given.targets ||
-      static_cast<int64_t>(weights.shape(1)) != columns ||
-      static_cast<int64_t>(gradient.shape(0)) != given.pairs)
-    throw std::invalid_argument("weights must be [targets, 1 + counts], the gradient [pairs]");
-  struct Context {
-    const Past& past;
-    const float* gradient;
-    float* weights;
-    int64_t columns;
-    decltype(RepeatKernels::to_weights) work;
-  } context{given.past, gradient.data(), weights.data(), columns, repeat_kernels().to_weights};
-  const nb::gil_scoped_release released;
-  parallel_for(given.targets, given.threads(threads), [](void* work, int64_t t) {
-    const Context& c = *static_cast<const Context*>(work);
-    c.work(c.past, t, c.gradient + c.past.starts[t], c.weights + t * c.columns);
-  }, &context);
-}
-
 }  // namespace
 }  // namespace linrec
 
@@ -352,12 +202,7 @@ NB_MODULE(_native, module) {
   module.def("backward", &linrec::backward, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg(), nb::arg(), nb::arg().none());
-  module.def("dropout", &linrec::dropout);
-  module.def("exponentials", &linrec::exponentials);
-  module.def("repeat_gains", &linrec::repeat_gains, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
-             nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),
-             nb::arg(), nb::arg());
-  module.def("repeat_to_weights", &linrec::repeat_to_weights, nb::arg(), nb::arg(), nb::arg(),
-             nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
-             nb::arg(), nb::arg(), nb::arg());
+  linrec::define_step_model(module);
+  linrec::define_rows(module);
+  linrec::define_repeats(module);
 }

@@ -1,0 +1,257 @@
+"""Compile every Triton kernel ahead of time for real GPUs, without one: registers, spills, memory.
+
+    .venv/bin/python -m benchmarks.gpu_compile                                      # all, 40 minutes
+    .venv/bin/python -m benchmarks.gpu_compile --widths 32 --targets sm_80 --out /tmp/some.json
+
+The launches are those of `linrec.ops.triton.launch`, made from tensors without content, in every
+configuration that tuning may choose. ptxas and AMD's assembler, which come with Triton, report what
+a kernel uses. Writes results/benchmarks/gpu-compile.json and the table of docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.environment import environment
+from benchmarks.results import OUT_FOLDER, PAGE, between, where, write_json
+from linrec import ops
+from linrec.ops import triton as gpu
+from linrec.ops.rule import Rule
+
+OUT = OUT_FOLDER / "gpu-compile.json"
+# what a program may use on each: shared memory in bytes
+TARGETS = {
+    "sm_80": ("cuda", 80, 32, 166_912),
+    "sm_90": ("cuda", 90, 32, 232_448),
+    "gfx942": ("hip", "gfx942", 64, 65_536),
+}
+WIDTHS = (16, 32, 64, 128)
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+PASSES = ("forward", "backward")
+FORMS = {  # mechanism and whether it is causal: all modes of the kernels
+    "linrec, causal": ("linrec", True),
+    "linrec-decay, causal": ("linrec-decay", True),
+    "linrec, bidirectional": ("linrec", False),
+    "linrec-decay, bidirectional": ("linrec-decay", False),
+}
+# large enough that a sequence has several segments
+BATCH, HEADS, LENGTH, PROGRAMS = 4, 8, 2000, 432
+
+
+@dataclass(frozen=True)
+class Case:
+    form: str
+    what: str
+    width: int
+    dtype: str
+    target: str
+
+
+def launches(case: Case, config: Any, rule: Rule | None = None) -> list[Any]:
+    """What a pass runs in this configuration, on tensors without content."""
+    from linrec.ops.triton import launch, tuning
+
+    mechanism, causal = FORMS[case.form]
+    rule = rule or ops.find(mechanism).rule
+    assert rule is not None
+    shape = (BATCH, LENGTH, 3, HEADS, case.width)
+    packed = torch.empty(shape, dtype=DTYPES[case.dtype], device="meta")
+    q, k, v = packed.permute(2, 0, 3, 1, 4)
+    keep = torch.empty(BATCH, LENGTH, dtype=torch.bool, device="meta")
+    plan = launch.Plan(
+        rule, q, k, v, keep, keep.cumsum(1, dtype=torch.int32),
+        torch.empty(HEADS, device="meta") if rule.decay else None, causal, config,
+        tuning.precision_of(case.what, DTYPES[case.dtype], amd=case.target.startswith("gfx")),
+        PROGRAMS,
+    )  # fmt: skip
+    if case.what == "forward":
+        return launch.forward(plan, torch.empty_like(q))[0]
+    return launch.backward(plan, torch.empty_like(q), (q, k, v))[0]
+
+
+def compiled(each: Any, target: str) -> dict[str, Any]:
+    """Registers, spilled bytes and shared memory of one launch."""
+    import triton
+    from triton import knobs
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    signature, attributes = {}, {}
+    for at, name in enumerate(each.kernel.arg_names):
+        given = each.arguments.get(name)
+        signature[name] = "constexpr" if name in each.constants else type_of(given)
+        # what Triton finds out at a launch: torch aligns tensors, and most strides are round
+        if isinstance(given, torch.Tensor) or (isinstance(given, int) and given % 16 == 0):
+            attributes[(at,)] = [["tt.divisibility", 16]]
+    source = ASTSource(each.kernel, signature, each.constants, attributes)
+    knobs.compilation.always_compile = knobs.nvidia.dump_ptxas_log = True
+    log = io.StringIO()
+    with redirect_stdout(log):
+        kernel = triton.compile(
+            source,
+            target=GPUTarget(*TARGETS[target][:3]),
+            options={"num_warps": each.config.warps, "num_stages": each.config.stages},
+        )
+    numbers = _amd(kernel.asm["amdgcn"]) if "amdgcn" in kernel.asm else _nvidia(log.getvalue())
+    return {"kernel": kernel.metadata.name, **numbers, "shared": kernel.metadata.shared}
+
+
+def types(each: Any) -> list[str]:
+    """All that a compiled kernel depends on: constants, and the types of arguments."""
+    constants = [f"{name}={value}" for name, value in each.constants.items()]
+    return constants + [type_of(given) for given in each.arguments.values()]
+
+
+def type_of(given: Any) -> str:
+    names = {
+        torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.uint8: "u8",
+        torch.int32: "i32",
+    }  # fmt: skip
+    return f"*{names[given.dtype]}" if isinstance(given, torch.Tensor) else "i32"
+
+
+def _nvidia(log: str) -> dict[str, int]:
+    registers = re.search(r"Used (\d+) registers", log)
+    spills = re.findall(r"(\d+) bytes spill", log)
+    assert registers is not None and spills, f"ptxas wrote something else: {log[-500:]}"
+    return {"registers": int(registers[1]), "spilled": sum(map(int, spills))}
+
+
+def _amd(assembly: str) -> dict[str, int]:
+    def number(name: str) -> int:
+        found = re.search(rf"\.{name}:\s+(\d+)", assembly)
+        assert found is not None, f"the assembly does not say {name}"
+        return int(found[1])
+
+    spilled = 4 * number("vgpr_spill_count")  # a register has four bytes
+    return {"registers": number("vgpr_count"), "spilled": spilled}
+
+
+def rows_of(case: Case) -> list[dict[str, Any]]:
+    """One row per configuration and kernel."""
+    from linrec.ops.triton import launch, tuning
+
+    rows = []
+    block = launch.block_of(case.width)
+    for config in tuning.candidates(case.what, block, DTYPES[case.dtype]):
+        for each in launches(case, config):
+            key = (case.target, each.kernel.__name__, str(each.config), *types(each))
+            if key not in _seen:  # the scan is the same for all forms
+                _seen[key] = compiled(each, case.target)
+            rows.append({**vars(case), **config._asdict(), **_seen[key]})
+    return rows
+
+
+_seen: dict[tuple[str, ...], dict[str, Any]] = {}
+
+
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    for width in args.widths:
+        for target in args.targets:
+            for dtype in args.dtypes:
+                for what in PASSES:
+                    if what == "backward" and not has_gradients(width, dtype):
+                        continue
+                    for form in args.forms:
+                        yield Case(form, what, width, dtype, target)
+
+
+def has_gradients(width: int, dtype: str) -> bool:
+    """Whether gradients of such heads are computed by the kernels."""
+    return dtype == "bfloat16" or width <= gpu.MAX_WIDTH_OF_WIDE_GRADIENTS
+
+
+def main() -> None:
+    args = _arguments()
+    rows: list[dict[str, Any]] = []
+    with get_context("spawn").Pool(args.processes) as pool:
+        for found in pool.imap(rows_of, cases(args)):
+            rows += found
+            print(sentence(found), flush=True)
+            write_json(args.out, outcome(rows))
+    print(f"wrote {args.out}")
+    if args.out == OUT:
+        PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
+
+
+def outcome(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    import triton
+
+    return {
+        "command": " ".join(["python -m benchmarks.gpu_compile", *sys.argv[1:]]),
+        **environment(),
+        "triton": triton.__version__,
+        "rows": rows,
+    }
+
+
+def sentence(rows: list[dict[str, Any]]) -> str:
+    first = rows[0]
+    each = ", ".join(
+        f"{r['kernel']} {r['chunk']}/{r['warps']}: {r['registers']}"
+        + (f" SPILLS {r['spilled']}" if r["spilled"] else "")
+        for r in rows
+    )
+    named = " ".join(str(first[name]) for name in ("target", "width", "dtype", "what", "form"))
+    return f"{named}: {each}"
+
+
+def rendered(page: str) -> str:
+    """docs/performance.md with the table between its markers replaced."""
+    return between(page, "gpu-compile", table(json.loads(OUT.read_text("utf-8"))))
+
+
+def table(found: dict[str, Any]) -> str:
+    """The kernel with the most registers of each width, over all forms and configurations."""
+    targets = list(dict.fromkeys(r["target"] for r in found["rows"]))
+    lines = [
+        "| width | inputs | pass | " + " | ".join(targets) + " |",
+        "|" + "---|" * (3 + len(targets)),
+    ]
+    keys = dict.fromkeys((r["width"], r["dtype"], r["what"]) for r in found["rows"])
+    for width, dtype, what in keys:
+        cells = []
+        for target in targets:
+            here = [
+                r for r in found["rows"]
+                if (r["width"], r["dtype"], r["what"], r["target"]) == (width, dtype, what, target)
+            ]  # fmt: skip
+            spilled = max(r["spilled"] for r in here)
+            cells.append(
+                f"{max(r['registers'] for r in here)} registers, "
+                f"{max(r['shared'] for r in here) / 1024:.0f} KiB, "
+                + (f"**{spilled:,} bytes spilled**" if spilled else "none spilled")
+            )
+        lines.append(f"| {width} | {dtype} | {what} | " + " | ".join(cells) + " |")
+    kernels = f"{len(found['rows']):,} kernels by Triton {found['triton']}"
+    lines += ["", f"{kernels}; {where(found)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
+    parser.add_argument("--widths", type=int, nargs="+", default=list(WIDTHS))
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=OUT)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
