@@ -84,8 +84,8 @@ WITH_REPEATS = {
     "congress-hashtags": Dataset(
         "Hashtags of Congress",
         "default",
-        "Which hashtag an account uses next, real times; hashtags of one tweet, 31 % of neighbours, "
-        "are in the order of its text.",
+        "Which hashtag an account uses next, real times; the hashtags of one tweet, 31 % of all "
+        "neighbours, are in the order of its text.",
         settings=_REPEATS | {"negatives": 1024},
         epochs=2,
     ),

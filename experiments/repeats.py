@@ -1,4 +1,4 @@
-"""The tables of data with repeats: a model with a repeat head and without, beside every baseline."""
+"""The tables of data with repeats: a model with and without a repeat head, and baselines."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Engine:
         """The k items that the user, or a user with this history, will most likely want next.
 
         where: features of the items, each with the values of which an item must have one. seen:
-        "hide" leaves out what the user has had, "keep" ranks it too; as the settings or the run say if left out.
+        "hide" leaves out what the user has had, "keep" ranks it too; else as settings or run say.
         at: when, in seconds; now if left out, or "unknown". Only models that read time depend on
         it, and on the times of the history.
         """

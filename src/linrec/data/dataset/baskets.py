@@ -24,7 +24,7 @@ class Baskets:
 
     @classmethod
     def of(cls, begins: NDArray[np.bool_], rows: Sequences) -> Baskets:
-        """begins: of the whole array. rows: those that are trained on, which may end in a basket."""
+        """begins: of the whole array. rows: what is trained on, which may end in a basket."""
         ends = np.zeros(len(begins) + 1, np.bool_)
         ends[:-1] = begins
         ends[rows.ends] = ends[-1] = True
