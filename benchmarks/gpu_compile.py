@@ -158,9 +158,9 @@ _seen: dict[tuple[str, ...], dict[str, Any]] = {}
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:
-    for width in args.widths:
-        for target in args.targets:
-            for dtype in args.dtypes:
+    for dtype in args.dtypes:
+        for width in args.widths:
+            for target in args.targets:
                 for what in PASSES:
                     if what == "backward" and not has_gradients(width, dtype):
                         continue
