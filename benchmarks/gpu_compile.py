@@ -176,6 +176,8 @@ def has_gradients(width: int, dtype: str) -> bool:
 def main() -> None:
     args = _arguments()
     rows: list[dict[str, Any]] = []
+    if args.add and args.out.is_file():
+        rows = json.loads(args.out.read_text("utf-8"))["rows"]
     with get_context("spawn").Pool(args.processes) as pool:
         for found in pool.imap(rows_of, cases(args)):
             rows += found
@@ -248,6 +250,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--widths", type=int, nargs="+", default=list(WIDTHS))
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
+    parser.add_argument("--add", action="store_true", help="to the rows that the file has")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
     return parser.parse_args()
