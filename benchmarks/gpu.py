@@ -66,9 +66,7 @@ def forms(
 ) -> dict[str, Callable[[], None]]:
     """Each computes the output and all gradients."""
     shape = (max(1, events // length), HEADS, length, width)
-    q, k, v = (
-        torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3)
-    )
+    q, k, v = (torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3))
     decay = torch.full((HEADS,), -0.1, device="cuda", requires_grad=True)
     dout = torch.randn(shape, device="cuda", dtype=dtype)
 

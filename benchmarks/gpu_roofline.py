@@ -95,8 +95,7 @@ def rows() -> list[dict[str, Any]]:
                 forward, backward = linear_forward(width), linear_backward(width)
                 softmax = flash_forward(width, length), flash_backward(width, length)
                 times = [
-                    1e6 * work.seconds(positions, device)
-                    for work in (forward, backward, *softmax)
+                    1e6 * work.seconds(positions, device) for work in (forward, backward, *softmax)
                 ]
                 ours, theirs = times[0] + times[1], times[2] + times[3]
                 found.append({

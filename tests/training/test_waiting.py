@@ -30,9 +30,7 @@ class Waiting(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.split("::")[1]
-        masks = name == "index" and any(
-            x is not None and x.dtype == torch.bool for x in args[1]
-        )
+        masks = name == "index" and any(x is not None and x.dtype == torch.bool for x in args[1])
         if name in WAITING or masks:
             self.calls.append(name)
         return func(*args, **(kwargs or {}))
@@ -56,7 +54,7 @@ def test_a_step_waits_for_nothing(attention: str, _read_rarely: None) -> None:
     from linrec.data.dataset.splits import leave_one_out
 
     trained = Recommender(**SMALL | {"epochs": 1, "attention": attention}).fit(cycle())
-    split = leave_one_out(cycle())
+    split = leave_one_out(cycle().sequences())
     counts = split.train.item_counts(cycle().n_items)
     step = Step(trained.model, trained.config, counts)
     step.module.train()

@@ -136,7 +136,9 @@ def test_a_cut_sequence_resumes_where_it_was(mechanism: str) -> None:
             with ops.without_kernels():
                 out, after = ops.resume(mechanism, *leaves, begun, keep=rest.keep, **options)
         outs = [out, after.memory, after.column, after.count]
-        loss = sum((x * torch.linspace(0.5, 1.5, x.numel()).view(x.shape).to(x)).sum() for x in outs)
+        loss = sum(
+            (x * torch.linspace(0.5, 1.5, x.numel()).view(x.shape).to(x)).sum() for x in outs
+        )
         wanted = [*leaves, *parts, decay]
         gradients = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
         found.append([*(x.detach() for x in outs), *gradients])
