@@ -1,6 +1,6 @@
 """Compile every Triton kernel ahead of time for real GPUs, without one: registers, spills, memory.
 
-    .venv/bin/python -m benchmarks.gpu_compile                                      # all, 40 minutes
+    .venv/bin/python -m benchmarks.gpu_compile  # all: an hour on two cores
     .venv/bin/python -m benchmarks.gpu_compile --widths 32 --targets sm_80 --out /tmp/some.json
 
 The launches are those of `linrec.ops.triton.launch`, made from tensors without content, in every
@@ -125,7 +125,7 @@ def type_of(given: Any) -> str:
 def _nvidia(log: str) -> dict[str, int]:
     registers = re.search(r"Used (\d+) registers", log)
     spills = re.findall(r"(\d+) bytes spill", log)
-    assert registers is not None and spills, f"ptxas wrote something else: {log[-500:]}"
+    assert registers is not None, f"ptxas wrote something else: {log[-500:]}"
     return {"registers": int(registers[1]), "spilled": sum(map(int, spills))}
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from linrec.data.dataset.splits import leave_one_out
 from linrec.recommender import Recommender
-from linrec.training import running_loss
 from linrec.training.loop import DivergedError, epoch_batches
 from linrec.training.running_loss import RunningLoss
 from linrec.training.step import Step
@@ -40,19 +40,13 @@ class Waiting(TorchDispatchMode):
 def _read_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU in the role of a GPU: losses are read every three steps, and no step looks at one."""
 
-    def init(self: RunningLoss, device: torch.device) -> None:
-        del device
-        self.steps_per_read = 3
-        self._forget()
-
-    monkeypatch.setattr(RunningLoss, "__init__", init)
+    monkeypatch.setattr(RunningLoss, "is_due", property(lambda self: self.steps >= 3))
     monkeypatch.setattr(Step, "waits", property(lambda _: False, lambda *_: None), raising=False)
 
 
+@pytest.mark.usefixtures("_read_rarely")
 @pytest.mark.parametrize("attention", ["linrec-decay", "linrec"])
-def test_a_step_waits_for_nothing(attention: str, _read_rarely: None) -> None:
-    from linrec.data.dataset.splits import leave_one_out
-
+def test_a_step_waits_for_nothing(attention: str) -> None:
     trained = Recommender(**SMALL | {"epochs": 1, "attention": attention}).fit(cycle())
     split = leave_one_out(cycle().sequences())
     counts = split.train.item_counts(cycle().n_items)
@@ -73,7 +67,6 @@ def test_a_step_waits_for_nothing(attention: str, _read_rarely: None) -> None:
 def test_reading_rarely_changes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     settings = SMALL | {"epochs": 2}
     plain = Recommender(**settings).fit(cycle(), tmp_path / "plain")
-    monkeypatch.setattr(running_loss, "STEPS_PER_READ", 3)
     monkeypatch.setattr(RunningLoss, "is_due", property(lambda self: self.steps >= 3))
     rare = Recommender(**settings).fit(cycle(), tmp_path / "rare")
     for name, value in plain.model.state_dict().items():
@@ -83,7 +76,8 @@ def test_reading_rarely_changes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert np.allclose(*[np.array(each, float) for each in losses], rtol=1e-12)
 
 
-def test_a_loss_that_is_seen_late_is_never_saved(_read_rarely: None, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_read_rarely")
+def test_a_loss_that_is_seen_late_is_never_saved(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(DivergedError, match=r"loss became (nan|inf)"):
         Recommender(**SMALL | {"learning_rate": 1e30, "epochs": 3}).fit(cycle(), run)

@@ -34,7 +34,6 @@ from linrec.ops.triton.blocks import (
 )
 from linrec.ops.triton.features import (
     COLUMN_NORM,
-    COUNT,
     ROW_SUM,
     column,
     column_backward,

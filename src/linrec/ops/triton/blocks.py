@@ -116,7 +116,7 @@ def interpreted_product(a, b, OPERAND: tl.constexpr, PRECISION: tl.constexpr):
     """Rounds as a device does. Triton's interpreter ignores the precision of a product, and
     multiplies the bits of bfloat16 numbers.
     """
-    if OPERAND == tl.bfloat16:
+    if tl.bfloat16 == OPERAND:
         return tl.dot(rounded(a, 16), rounded(b, 16))
     if PRECISION == "bf16x3":
         high_a, high_b = rounded(a, 16), rounded(b, 16)
