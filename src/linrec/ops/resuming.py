@@ -130,7 +130,8 @@ def _differentiable(ctx: Any, douts: list[Tensor]) -> list[Tensor | None]:
     """The same gradients by the torch form, which can be differentiated again."""
     *tensors, keep, decay = ctx.saved_tensors
     mechanism = RuleBased(Rule.from_numbers(ctx.rule))
-    out, after = mechanism.resume(*tensors[:3], keep, decay, State(*tensors[3:]))
+    q, k, v, memory, column, count = tensors
+    out, after = mechanism.resume(q, k, v, keep, decay, State(memory, column, count))
     outs = [out, after.memory, after.column, after.count]
     return fused.gradients_again(outs, [*tensors, decay], douts)
 

@@ -27,7 +27,9 @@ class RunningLoss:
 
     def __init__(self, device: torch.device) -> None:
         self.steps_per_read = 1 if device.type == "cpu" else STEPS_PER_READ
-        self._forget()
+        self.total: Tensor | None = None
+        self.last = torch.zeros(())
+        self.targets = self.steps = self.epoch = 0
 
     def add(self, loss: Tensor, targets: int, epoch: int) -> None:
         # float64 as in Python, except on Apple's GPUs, which have none
@@ -49,10 +51,5 @@ class RunningLoss:
         total, targets = float(self.total), self.targets
         mean = float(self.last) if self.steps == 1 else total / max(targets, 1)
         read = Losses(total, targets, mean, self.steps, self.epoch)
-        self._forget()
+        self.total, self.targets, self.steps = None, 0, 0
         return read
-
-    def _forget(self) -> None:
-        self.total: Tensor | None = None
-        self.last = torch.zeros(())
-        self.targets = self.steps = self.epoch = 0

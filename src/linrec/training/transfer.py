@@ -18,7 +18,8 @@ Key = TypeVar("Key")
 
 class Sent(NamedTuple):
     """A batch on the device. What depends on its content is counted before it goes there, because
-    counting there would have to be waited for."""
+    counting there would have to be waited for.
+    """
 
     batch: SequenceBatch
     positions: Tensor  # of all targets, in the flattened batch
@@ -31,7 +32,9 @@ class Transfer:
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         cuda = fabric.device.type == "cuda"
-        self.stream = torch.cuda.Stream(fabric.device) if cuda else None
+        self.stream: torch.cuda.Stream | None = None
+        if cuda:
+            self.stream = torch.cuda.Stream(fabric.device)  # type: ignore[no-untyped-call]
 
     def send(self, batch: SequenceBatch) -> Sent:
         positions = target_positions(batch.targets)

@@ -1,12 +1,12 @@
 """The same operators as kernels for GPUs, in Triton.
 
-Triton comes with the CUDA and ROCm builds of torch; linrec does not require it. Nothing here imports
-it before a kernel is needed. With TRITON_INTERPRET=1 in the environment Triton runs in Python and
+Triton comes with the CUDA and ROCm builds of torch; linrec does not require it. Nothing here
+imports it before it is needed. With TRITON_INTERPRET=1 in the environment Triton runs in Python and
 these kernels serve tensors on the CPU, which is how they are tested without a GPU.
 
 An attention is cut into chunks, and chunks are grouped into segments. One program walks through a
-segment with the state in registers. Between segments a state is added up, scanned and handed on, but
-only as many segments are made as the device needs to be busy.
+segment with the state in registers. Between segments a state is added up, scanned and handed on,
+but only as many segments are made as the device needs to be busy.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ from torch import Tensor
 from linrec.ops.rule import Normaliser, Rule
 from linrec.ops.triton import attention, blocks, states
 
-CAUSAL, TOTAL, SPREAD = blocks.CAUSAL.value, blocks.TOTAL.value, blocks.SPREAD.value
+CAUSAL: int = blocks.CAUSAL.value
+TOTAL: int = blocks.TOTAL.value
+SPREAD: int = blocks.SPREAD.value
 # a longer segment would save no more traffic, and the gradient of a decay would be rounded more
 LONGEST_SEGMENT = 1024
 SCAN_TILE = 256

@@ -32,8 +32,8 @@ class Kind(NamedTuple):
 def candidates(what: Pass, block: int, dtype: torch.dtype) -> tuple[Config, ...]:
     """The first is used where nothing can be timed.
 
-    A warp multiplies 16 rows of a state, so a block of 64 has work for four. Chunks are short because
-    every warp holds whole chunks in registers, in float32 and split in two.
+    A warp multiplies 16 rows of a state, so a block of 64 has work for four. Chunks are short
+    because every warp holds whole chunks in registers, in float32 and split in two.
     """
     warps = block // 16
     if what == "forward" and dtype == torch.bfloat16:
@@ -59,13 +59,16 @@ def choose(kind: Kind, device: torch.device, run: Callable[[Config], object]) ->
 
 def _milliseconds(run: Callable[[Config], object], config: Config) -> float:
     run(config)  # compiles
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin, end = (
+        torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        for _ in range(2)
+    )
     begin.record()
     for _ in range(REPEATS):
         run(config)
     end.record()
     end.synchronize()
-    return begin.elapsed_time(end)
+    return float(begin.elapsed_time(end))
 
 
 def precision_of(what: Pass, dtype: torch.dtype, *, amd: bool) -> Precision:
