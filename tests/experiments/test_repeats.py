@@ -25,7 +25,8 @@ NAME = "gowalla-checkins"
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Options:
     folder = tmp_path_factory.mktemp("repeats")
     events, _ = demo_events(users=40, items=120)
-    again = events.with_columns(pl.col("time") + 30_000_000).gather_every(2)  # some come back
+    again = events.with_columns(pl.col("time") + 30_000_000)  # half of the users come back
+    again = again.filter(pl.col("user").is_in(events["user"].unique().sort().head(20).implode()))
     linrec.prepare(pl.concat([events, again]), folder / "data")
     recipe = folder / "small.toml"
     recipe.write_text(RECIPE)
