@@ -43,7 +43,5 @@ def choose(
     items, values = np.empty((len(k), size), np.int64), np.empty((len(k), size), np.float32)
     counts = np.array([len(some) for some in hide], np.int64)
     given = [None if mask is None else mask.view(np.uint8) for mask in masks]
-    native.choose(
-        scores, np.concatenate(hide), counts, given, np.array(k, np.int64), items, values
-    )
+    native.choose(scores, np.concatenate(hide), counts, given, np.array(k, np.int64), items, values)
     return items, values

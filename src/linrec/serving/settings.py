@@ -28,6 +28,9 @@ class EngineSettings:
         "ahead are refused, because all later ones of their user would be late.",
         min=0,
     )
+    cache_mb: int = setting(
+        128, "Memory for the states of recent users, in MiB; 0: read them from the store.", min=0
+    )
     batch_size: int = setting(64, "Maximum number of requests in a model call.", min=1)
     batch_wait: float = setting(
         0.0, "Seconds to wait for more requests before a model call.", min=0, max=1
