@@ -56,7 +56,7 @@ class Recommending:
     def respond(
         self, requests: Sequence[RecommendRequest]
     ) -> list[RecommendResponse | Exception | None]:
-        """None where a history has to be read or a long one encoded: others need not wait for it."""
+        """None where a history has to be read, or a long one encoded: others do not wait for it."""
         users = [request.user for request in requests if request.user is not None]
         heads = dict(zip(users, self._heads.current(users), strict=True)) if users else {}
         known = [self._known(request, heads.get(request.user or "")) for request in requests]
@@ -66,9 +66,9 @@ class Recommending:
         for row in rows:
             try:
                 allowed[row] = self._allowed(requests[row])
-            except LinrecError as error:
+            except LinrecError as error:  # noqa: PERF203 - each request fails on its own
                 responses[row] = error
-        rows = [row for row in rows if row in allowed]
+        rows = list(allowed)
         ready = [each for each in (known[row] for row in rows) if each is not None]
         made = self._lists([requests[row] for row in rows], ready, list(allowed.values()))
         for row, response in zip(rows, made, strict=True):
