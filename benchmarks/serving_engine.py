@@ -104,7 +104,7 @@ def step_costs(repeats: int, **changes: Any) -> list[dict[str, Any]]:
         events = [Past(np.array([1 + n]), np.array([9.0])) for n in range(users)]
         for way, states in ways.items():
             begun = states.advance([states.start] * users, events)
-            cost = measured(lambda _, s=states, b=begun: s.advance(b, events), repeats)
+            cost = measured(lambda _, s=states, b=begun, e=events: s.advance(b, e), repeats)
             rows.append({"way": way, "users": users} | cost)
     return rows
 

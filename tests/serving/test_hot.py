@@ -105,7 +105,10 @@ def test_the_usual_request_takes_the_hot_route(run: Path, monkeypatch: pytest.Mo
             assert answer.status_code == status
     with within(Engine(run, open_store("memory"))) as address, client(address) as http:
         assert http.post("/v1/recommendations", json={"user": "u"}).status_code == 200
+        plain = {"Host": "localhost"}  # without a port
+        answer = http.post("/v1/recommendations", json={"user": "u"}, headers=plain)
+        assert answer.status_code == 200
         foreign = {"Host": "elsewhere.example:80"}
         answer = http.post("/v1/recommendations", json={"user": "u"}, headers=foreign)
         assert answer.status_code == 421
-    assert taken == [True, False, False, False, True, False]
+    assert taken == [True, False, False, False, True, True, False]

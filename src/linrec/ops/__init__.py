@@ -5,7 +5,8 @@ events; a padded event adds nothing anywhere and its own output is zero. decay: 
 per head, for mechanisms that take one (`linrec-decay`); without it nothing is forgotten.
 
 Sums and norms are taken in float32 (float64 for float64 inputs) whatever the inputs' precision.
-On the CPU compiled kernels compute most of it (`kernels` names them, `without_kernels` compares).
+Kernels compute most of it, compiled ones on the CPU and Triton's on GPUs (`kernels` names them,
+`without_kernels` compares).
 
     q, k, v = torch.randn(3, 8, 2, 200, 32)
     out = ops.attend("linrec-decay", q, k, v, causal=True, decay=torch.tensor([-0.5, -0.001]))
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrec.ops import fused
+from linrec.ops import fused, resuming
 from linrec.ops.efficient import EfficientAttention
 from linrec.ops.fused import without_kernels
 from linrec.ops.linear_transformer import LinearTransformer
@@ -235,6 +236,9 @@ def resume(
     rate = _check_decay(mechanism, decay, q)
     if not q.shape[2]:
         return torch.zeros_like(v), state
+    rule = implementation.rule
+    if rule is not None and resuming.covers(rule, q, k, v, state):
+        return resuming.resume(rule, [q, k, v], keep, rate, state)
     return implementation.resume(q, k, v, keep, rate, state)
 
 
@@ -258,17 +262,23 @@ def takes_decay(mechanism: str) -> bool:
     return find(mechanism).takes_decay
 
 
-def kernels(mechanism: str | None = None) -> str:
-    """Which kernels run on this CPU: "avx512", "avx2", "portable", or "off: " and the reason.
+def kernels(mechanism: str | None = None, *, device: str = "cpu") -> str:
+    """Which kernels run: "avx512", "avx2" or "portable" on the CPU, "triton" and its version on a
+    GPU, or "off: " and the reason.
 
-    With a mechanism: whether they run for it.
+    Args:
+        mechanism: Whether they run for it.
+        device: "cpu" or "cuda", which is also torch's name for AMD's GPUs.
 
     Examples:
         >>> ops.kernels("efficient").split(":")[0]
         'off'
     """
-    running = fused.instructions()
-    if running.startswith("off") or mechanism is None or fused.has_kernel(find(mechanism).rule):
+    kind = torch.device(device).type
+    running = fused.running(kind)
+    if running.startswith("off") or mechanism is None:
+        return running
+    if fused.has_kernel(find(mechanism).rule, kind):
         return running
     return f"off: there is none for {mechanism}"
 
@@ -315,6 +325,8 @@ def _check_decay(mechanism: str, decay: Tensor | None, q: Tensor) -> Tensor | No
         raise InputError(
             f"decay must hold log g for each of the {q.shape[1]} heads, not {tuple(decay.shape)}"
         )
-    if not torch.compiler.is_compiling() and bool((decay > _DECAY_SLACK).any()):
+    # on a GPU the answer would have to be waited for, at every step of a training
+    readable = decay.device.type == "cpu" and not torch.compiler.is_compiling()
+    if readable and bool((decay > _DECAY_SLACK).any()):
         raise InputError("decay is log g with 0 < g <= 1, so none of its numbers may be positive")
     return decay

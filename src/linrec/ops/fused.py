@@ -1,7 +1,8 @@
-"""The compiled kernels as a torch operator, and whether they run.
+"""The kernels as a torch operator, and whether they run.
 
-They serve float32 and bfloat16 on the CPU; everything else, and a build without a compiler, takes
-the torch form, which is their slow twin: same values, same gradients (tests/ops/test_kernels.py).
+Those in C++ serve float32 and bfloat16 on the CPU, those in Triton also float16 on GPUs. Everything
+else, a build without a compiler and a GPU without Triton take the torch form, which is their slow
+twin: same values, same gradients (tests/ops/test_kernels.py, tests/ops/test_triton.py).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linrec.ops import triton
 from linrec.ops.rule import Normaliser, Rule
 from linrec.ops.rule_based import RuleBased
 
@@ -35,25 +37,44 @@ _enabled = ContextVar(
 )
 
 
-def instructions() -> str:
-    """Which kernels run on this CPU: "avx512", "avx2", "portable", or "off: " and the reason."""
-    if _native is None:
-        return "off: linrec was built without a C++ compiler"
-    if not _are_enabled():
+def running(device_type: str = "cpu") -> str:
+    """Which kernels run on such devices: "avx512", "triton 3.7.1", or "off: " and the reason."""
+    missing = triton.why_not(device_type)
+    if missing and device_type == "cpu":
+        missing = None if _native else "linrec was built without a C++ compiler"
+    if missing:
+        return f"off: {missing}"
+    if not are_enabled():
         return "off: LINREC_KERNELS=off"
+    return triton.name() if _in_triton(device_type) else instructions()
+
+
+def instructions() -> str:
+    """The instructions that the compiled kernels use: "avx512", "avx2" or "portable"."""
+    assert _native is not None
     name: str = _native.instructions()
     return name
 
 
 def native() -> Any:
     """The compiled module, or None if there is none or it is switched off."""
-    return _native if _are_enabled() else None
+    return _native if are_enabled() else None
+
+
+def library() -> Any:
+    """The compiled module, switched off or not: the way back takes the kernel of the way there."""
+    assert _native is not None
+    return _native
 
 
 # torch.compile cannot read a context variable
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _are_enabled() -> bool:
+def are_enabled() -> bool:
     return _enabled.get()
+
+
+def _in_triton(device_type: str) -> bool:
+    return triton.why_not(device_type) is None
 
 
 @contextmanager
@@ -76,16 +97,20 @@ def without_kernels() -> Iterator[None]:
         _enabled.reset(token)
 
 
-def has_kernel(rule: Rule | None) -> bool:
-    """Decayed sums have a gradient of their own in C++, written for column norms only."""
-    return rule is not None and (not rule.decay or rule.normaliser == Normaliser.COLUMN_NORM)
+def has_kernel(rule: Rule | None, device_type: str = "cpu") -> bool:
+    """Decayed sums have a gradient of their own, which in C++ is written for column norms only."""
+    if rule is None or _in_triton(device_type):
+        return rule is not None
+    return not rule.decay or rule.normaliser == Normaliser.COLUMN_NORM
 
 
 def covers(rule: Rule | None, q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether the kernels run for these tensors."""
+    if _in_triton(q.device.type):
+        return are_enabled() and triton.covers(rule, q, k, v)
     return (
         _native is not None
-        and _are_enabled()
+        and are_enabled()
         and has_kernel(rule)
         and q.device.type == "cpu"
         and q.dtype in DTYPES
@@ -112,28 +137,12 @@ def takes(x: Tensor, dtypes: tuple[torch.dtype, ...] = DTYPES) -> bool:
     """Whether the kernels can read this as one flat array of one of these types."""
     return (
         _native is not None
-        and _are_enabled()
+        and are_enabled()
         and x.device.type == "cpu"
         and x.dtype in dtypes
         and x.is_contiguous()
         and x.numel() > 0
     )
-
-
-def dropout(x: Tensor, seed: int, threshold: int, scale: float) -> Tensor:
-    """What linrec.ops.dropout computes, outside autograd."""
-    assert _native is not None
-    out, threads = torch.empty_like(x), torch.get_num_threads()
-    _native.dropout(x.detach().view(-1), seed, threshold, scale, threads, out.view(-1))
-    return out
-
-
-def exponentials_(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """What linrec.ops.exponentials computes, outside autograd."""
-    assert _native is not None
-    largest, total = scores.new_empty(len(scores)), scores.new_empty(len(scores))
-    _native.exponentials(scores.detach(), torch.get_num_threads(), largest, total)
-    return largest[:, None], total[:, None]
 
 
 @torch.library.custom_op("linrec::attend", mutates_args=())
@@ -144,11 +153,17 @@ def _attend(
     rule: Sequence[int],
     causal: bool,
 ) -> Tensor:
-    assert _native is not None
     q, k, v = _three(parts)
-    out = _like_projected(q)
+    out = like_projected(q)
+    if _in_triton(q.device.type):
+        from linrec.ops.triton import passes
+
+        inputs = passes.Inputs(q, k, v, keep, decay)
+        passes.attend(Rule.from_numbers(rule), inputs, causal, out)
+        return out
+    assert _native is not None
     _native.forward(
-        rule, _rows(q), _rows(k), _rows(v), _plain(keep), _plain(decay), causal,
+        rule, _rows(q), _rows(k), _rows(v), plain(keep), plain(decay), causal,
         torch.get_num_threads(), out,
     )  # fmt: skip
     return out
@@ -164,13 +179,19 @@ def _attend_backward(
     causal: bool,
 ) -> list[Tensor]:
     """The gradients of the parts and, last, of the decay."""
-    assert _native is not None
     gradients = _gradients(parts)
     (q, k, v), (dq, dk, dv) = _three(parts), _three(gradients)
+    if _in_triton(q.device.type):
+        from linrec.ops.triton import passes
+
+        inputs = passes.Inputs(q, k, v, keep, decay)
+        ddecay = passes.attend_backward(Rule.from_numbers(rule), inputs, causal, dout, (dq, dk, dv))
+        return [*gradients, dout.new_empty(0) if ddecay is None else ddecay]
+    assert _native is not None
     # each head of each sequence writes its own share, so the sum does not depend on the threads
     shares = None if decay is None else torch.zeros(q.shape[:2], dtype=torch.float64)
     _native.backward(
-        rule, _rows(q), _rows(k), _rows(v), _plain(keep), _plain(decay), causal,
+        rule, _rows(q), _rows(k), _rows(v), plain(keep), plain(decay), causal,
         torch.get_num_threads(), _rows(dout), dq, dk, dv, shares,
     )  # fmt: skip
     return [*gradients, dout.new_empty(0) if shares is None else shares.sum(0).float()]
@@ -185,7 +206,7 @@ def _(
     causal: bool,
 ) -> Tensor:
     del keep, decay, rule, causal
-    return _like_projected(_three(parts)[0])
+    return like_projected(_three(parts)[0])
 
 
 @_attend_backward.register_fake
@@ -219,12 +240,18 @@ def _backward(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
 def _differentiable(ctx: Any, dout: Tensor) -> list[Tensor | None]:
     """The same gradients by the torch form, which can be differentiated again."""
     *parts, keep, decay = ctx.saved_tensors
-    wanted = [x is not None and x.requires_grad for x in (*parts, decay)]
-    inputs = [x for x, want in zip((*parts, decay), wanted, strict=True) if want]
     (q, k, v), mechanism = _three(parts), RuleBased(Rule.from_numbers(ctx.rule))
     out = mechanism.attend(q, k, v, keep, ctx.causal, decay)
-    gradients = iter(torch.autograd.grad(out, inputs, dout, create_graph=True))
-    return [next(gradients) if want else None for want in wanted]
+    return gradients_again([out], [*parts, decay], [dout])
+
+
+def gradients_again(
+    outs: list[Tensor], inputs: list[Tensor | None], douts: list[Tensor]
+) -> list[Tensor | None]:
+    """Gradients that can be differentiated; None for inputs that need none."""
+    wanted = [x for x in inputs if x is not None and x.requires_grad]
+    gradients = iter(torch.autograd.grad(outs, wanted, douts, create_graph=True, allow_unused=True))
+    return [next(gradients) if x is not None and x.requires_grad else None for x in inputs]
 
 
 _attend.register_autograd(_backward, setup_context=_save)
@@ -239,10 +266,10 @@ def _gradients(parts: Sequence[Tensor]) -> list[Tensor]:
     """Empty tensors for the gradients, packed as the parts are."""
     if len(parts) == 1:
         return [torch.empty_like(parts[0], memory_format=torch.contiguous_format)]
-    return [_like_projected(part) for part in parts]
+    return [like_projected(part) for part in parts]
 
 
-def _like_projected(q: Tensor) -> Tensor:
+def like_projected(q: Tensor) -> Tensor:
     """[B, H, N, D] whose memory is [B, N, H, D], so that merging the heads is a view."""
     batch, heads, length, width = q.shape
     return q.new_empty(batch, length, heads, width).transpose(1, 2)
@@ -254,5 +281,5 @@ def _rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _plain(x: Tensor | None) -> Tensor | None:
+def plain(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.detach().contiguous()

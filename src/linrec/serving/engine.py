@@ -88,7 +88,7 @@ class Engine:
         if self.settings.unsafe_store == "refuse":
             for warning in store.warnings():
                 raise InputError(f"{warning}, or allow it with {argument('unsafe_store', 'warn')}")
-        self._model = ServedModel(run, self.settings.ann_from)
+        self._model = ServedModel(run, self.settings.ann_from, self.settings.seen)
         self._fit: ServedModel | None = None  # the model that was found to be fit
         self._reloading = Lock()
         self._long_work = LongWork(self.settings.long_work, self.settings.max_waiting_long)
@@ -146,8 +146,8 @@ class Engine:
         """The k items that the user, or a user with this history, will most likely want next.
 
         where: features of the items, each with the values of which an item must have one. seen:
-        "hide" leaves out what the user has had, "keep" ranks it too; as the run says if left out.
-        at: when, in seconds; now if left out, or "unknown". Only models that read time depend on
+        "hide" leaves out what the user has had, "keep" ranks it too; as the settings or the run say
+        if left out. at: when, in seconds; now if left out, or "unknown". Only models that read time depend on
         it, and on the times of the history.
         """
         request = RecommendRequest(
@@ -310,7 +310,7 @@ class Engine:
         """
         with self._reloading:
             folder = self._model.run if run is None else run
-            model = ServedModel(folder, self.settings.ann_from)
+            model = ServedModel(folder, self.settings.ann_from, self.settings.seen)
             if model.fingerprint == self._model.fingerprint:
                 return False
             check_canary(model, self._model, self.store)

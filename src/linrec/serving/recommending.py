@@ -123,7 +123,7 @@ class Recommending:
     def _rank_request(
         self, request: RecommendRequest, known: Known, allowed: Allowed
     ) -> RankRequest:
-        hides = self.model.config.seen_in(request.seen) == "hide"
+        hides = self.model.seen_in(request.seen) == "hide"
         hide = known.seen if hides else NOTHING.seen
         shown = allowed.items
         if shown is not None and request.only is None and not request.where:
@@ -137,7 +137,7 @@ def _notes(
     model: ServedModel, request: RecommendRequest, allowed: Allowed, ranked: Ranked
 ) -> tuple[str, ...]:
     notes = allowed.notes if ranked else (*allowed.notes, allowed.why_nothing())
-    if not model.config.loss.seen_aware or model.config.seen_in(request.seen) == "hide":
+    if not model.config.loss.seen_aware or model.seen_in(request.seen) == "hide":
         return notes
     return (*notes, f"seen items are recommended too, and {LEARNED_NOTHING}")
 

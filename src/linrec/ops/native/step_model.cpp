@@ -1,7 +1,5 @@
 // linrec.ops._native.StepModel: users advanced event by event, from bytes to bytes; and the choice
 // of the best of many scores.
-#include "step_model.hpp"
-
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
@@ -17,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings.hpp"
 #include "step.hpp"
 
 namespace nb = nanobind;

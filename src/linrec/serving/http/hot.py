@@ -219,7 +219,7 @@ class HotRoutes:
             scheme, _, token = authorization.partition(b" ")
             given = digest_of(token.strip().decode("latin-1"))
             return scheme.lower() == b"bearer" and hmac.compare_digest(given, self._token)
-        return not self._hosts or host.rpartition(b":")[0].strip(b"[]") in self._hosts
+        return not self._hosts or host.rsplit(b":", 1)[0].strip(b"[]") in self._hosts
 
     async def _respond(
         self, route: HotRoute, body: bytes, receive: Receive, send: Send

@@ -237,7 +237,7 @@ def health(request: Request) -> s.HealthResponse:
         items=model.n_items,
         streaming=model.streams,
         reads_time=model.reads_time,
-        seen=model.config.seen_in(),
+        seen=model.seen_in(),
         why_no_state=model.why_no_state,
     )
     return s.HealthResponse(status="ok", model=about)

@@ -1,0 +1,75 @@
+"""The same operators as kernels for GPUs, in Triton.
+
+Triton comes with the CUDA and ROCm builds of torch; linrec does not require it. Nothing here imports
+it before a kernel is needed. With TRITON_INTERPRET=1 in the environment Triton runs in Python and
+these kernels serve tensors on the CPU, which is how they are tested without a GPU.
+
+An attention is cut into chunks, and chunks are grouped into segments. One program walks through a
+segment with the state in registers. Between segments a state is added up, scanned and handed on, but
+only as many segments are made as the device needs to be busy.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from linrec.ops.rule import Rule
+
+OLDEST = (3, 7)  # the first version of Triton that these kernels were tested with
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+MAX_WIDTH = 128
+
+
+def is_interpreted() -> bool:
+    """Whether Triton runs in Python on CPU tensors; it decides when it is imported."""
+    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
+
+
+# torch.compile takes the answer as it is, and does not look into Triton
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@cache
+def why_not(device_type: str) -> str | None:
+    """Why the kernels cannot run on such devices, or None if they can."""
+    if device_type != ("cpu" if is_interpreted() else "cuda"):
+        return f"there are none for {device_type}"
+    if find_spec("triton") is None:
+        return "triton is not installed"
+    if _version() < OLDEST:
+        return f"{name()} is older than {'.'.join(map(str, OLDEST))}"
+    if device_type == "cpu":
+        return None
+    if not torch.cuda.is_available():
+        return "torch finds no GPU"
+    if torch.version.hip is None and torch.cuda.get_device_capability() < (8, 0):
+        return "the GPU is older than Ampere (compute capability 8.0)"
+    return None
+
+
+def name() -> str:
+    """What `ops.kernels` says where these kernels run."""
+    import triton
+
+    return f"triton {triton.__version__}" + (", interpreted" if is_interpreted() else "")
+
+
+def _version() -> tuple[int, ...]:
+    import triton
+
+    return tuple(int(part) for part in triton.__version__.split(".")[:2])
+
+
+def covers(rule: Rule | None, q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether the kernels can compute this; widths between powers of two cost as the next one."""
+    return (
+        rule is not None
+        and why_not(q.device.type) is None
+        and q.dtype in DTYPES
+        and q.dtype == k.dtype == v.dtype
+        and q.shape == v.shape
+        and 0 < q.shape[3] <= MAX_WIDTH
+    )
