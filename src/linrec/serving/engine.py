@@ -147,8 +147,8 @@ class Engine:
 
         where: features of the items, each with the values of which an item must have one. seen:
         "hide" leaves out what the user has had, "keep" ranks it too; as the settings or the run say
-        if left out. at: when, in seconds; now if left out, or "unknown". Only models that read time depend on
-        it, and on the times of the history.
+        if left out. at: when, in seconds; now if left out, or "unknown". Only models that read time
+        depend on it, and on the times of the history.
         """
         request = RecommendRequest(
             user=user, history=history, k=k, exclude=exclude, only=only, where=where or {},
