@@ -1,4 +1,4 @@
-"""The compiled form of every backbone and mechanism with a state gives what the torch form gives."""
+"""The compiled form of every backbone and mechanism with a state gives what torch gives."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import nn
 
 from linrec import ops
 from linrec.backbones import Backbone
+from linrec.backbones.state import tensors_of
 from linrec.serving.past import Past
 from linrec.serving.states import CompiledStates, States, states_of
 from tests.contracts.cases import CAUSAL_BACKBONES, CLOCK, LINEAR_ATTENTION, plain_model
@@ -41,7 +42,8 @@ def model(backbone: str, attention: str, **changes: Any) -> Backbone:
         for module in made.modules():
             if isinstance(module, nn.Linear):
                 module.weight.mul_(3)
-                module.bias is None or module.bias.normal_(std=0.1)
+                if module.bias is not None:
+                    module.bias.normal_(std=0.1)
             if isinstance(module, nn.LayerNorm):
                 module.weight.normal_(1, 0.1)
                 module.bias.normal_(std=0.1)
@@ -77,8 +79,6 @@ def assert_same(made: States, expected: States, users: list[list[Past]]) -> None
 
 
 def _leaves(state: Any) -> list[torch.Tensor]:
-    from linrec.backbones.state import tensors_of
-
     return list(tensors_of(state).values())
 
 
@@ -91,10 +91,10 @@ def test_it_is_the_torch_form(backbone: str, attention: str, block: dict[str, An
     assert isinstance(compiled, CompiledStates)
     with torch.inference_mode():
         # one user and one event at a time, then many of either
-        assert_same(compiled, states_of(made, compiled=False),
-                    [pasts([1], seed) for seed in range(4)])  # fmt: skip
-        assert_same(compiled, states_of(made, compiled=False),
-                    [pasts([3, 1, 20, 7, 2, 1, 40], 0), pasts([1] * 7, 41), pasts([5] * 7, 9)])  # fmt: skip
+        single = [pasts([1], seed) for seed in range(4)]
+        several = [pasts([3, 1, 20, 7, 2, 1, 40], 0), pasts([1] * 7, 41), pasts([5] * 7, 9)]
+        for users in (single, several):
+            assert_same(compiled, states_of(made, compiled=False), users)
 
 
 def test_wrong_input_is_refused() -> None:

@@ -62,8 +62,12 @@ def _stacks_and_vectors(model: Backbone) -> list[tuple[Stack, Tensor]] | None:
 
 def _of_all_items(model: Backbone, vectors: Any) -> Tensor:
     """They follow from the item alone, so they are computed once."""
-    items = torch.arange(PAD, model.n_items + 1)
-    return torch.cat([vectors(some[None])[0] for some in items.split(ITEMS_AT_ONCE)])
+    end = model.n_items + 1
+    pieces = [
+        vectors(torch.arange(first, min(first + ITEMS_AT_ONCE, end))[None])[0]
+        for first in range(PAD, end, ITEMS_AT_ONCE)
+    ]
+    return torch.cat(pieces)
 
 
 def _add_stack(made: Any, stack: Stack, vectors: Tensor, mechanism: str) -> None:

@@ -151,8 +151,12 @@ class ServedModel:
         stored = head.snapshot_of(self.fingerprint)
         if stored is None or not 0 <= stored.missing <= head.events:
             return None, 0
-        origin = Origin(stored.version, stored.events)
-        found = unpack(stored.content, origin, self.fingerprint, self.states.bytes)
+        found: Snapshot | None = head.unpacked.get(self.fingerprint)
+        if found is None:
+            origin = Origin(stored.version, stored.events)
+            found = unpack(stored.content, origin, self.fingerprint, self.states.bytes)
+            if found is not None:
+                head.unpacked[self.fingerprint] = found
         return found, stored.missing
 
     def write(self, snapshot: Snapshot, origin: Origin) -> bytes:
@@ -278,4 +282,8 @@ def _fingerprint(checksums: Iterable[str]) -> bytes:
 
 def _union(seen: Indices | None, items: Indices) -> Indices:
     known = items[items != PAD]
+    if seen is not None and len(known) == 1:  # of one event, without sorting all
+        place = int(np.searchsorted(seen, known[0]))
+        there = place < len(seen) and seen[place] == known[0]
+        return seen if there else np.insert(seen, place, known[0])
     return np.unique(known if seen is None else np.concatenate([seen, known]))

@@ -29,6 +29,9 @@ class EngineSettings:
         "ahead are refused, because all later ones of their user would be late.",
         min=0,
     )
+    cache_mb: int = setting(
+        128, "Memory for the states of recent users, in MiB; 0: read them from the store.", min=0
+    )
     seen: Seen | None = setting(
         None,
         "Seen items in responses to requests that do not say: hide them, or keep them; as the run "

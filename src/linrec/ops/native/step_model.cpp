@@ -462,6 +462,7 @@ void choose(const Scores& scores, const Integers& hide, const Integers& hidden_p
 }  // namespace
 
 void define_step_model(nb::module_& module) {
+  nb::set_leak_warnings(false);  // a thread that ends with the process may still hold a model
   nb::class_<StepModel>(module, "StepModel")
       .def(nb::init<int64_t, int64_t, const std::optional<Doubles>&>(), nb::arg(), nb::arg(),
            nb::arg().none())
