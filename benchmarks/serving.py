@@ -3,10 +3,12 @@
     python -m benchmarks.serving
 
 Starts servers of their own on loopback and a load generator in another process. Models have the
-default size and weights that were drawn, not learned: neither changes what an answer costs. Three
+default size and weights that were drawn, not learned: neither changes what an answer costs. Five
 parts: requests a second and latency at several numbers of connections; latency against the length
 of the history, with a state that is advanced and with a model that re-encodes (the same one trained
 on last-position, which reads both ways), lengths in turns; recall of the index against exact lists.
+A fourth, `open_loop`, sends requests at 70 % of what the first part reached, each at its fixed
+time, and compares a sample of the lists with offline ones; a fifth is benchmarks.serving_engine.
 Run it while nothing else runs. Writes results/benchmarks/serving.json and serving.png, and the
 tables of docs/serving.md.
 """
@@ -26,7 +28,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 
+import linrec
+from benchmarks import serving_engine
 from benchmarks.environment import ROOT, environment
 from benchmarks.results import write_json
 from linrec.data.dataset.store import SequenceStore
@@ -35,18 +40,22 @@ from linrec.serving import Engine, EngineSettings, open_store
 from linrec.serving.model import ServedModel
 from linrec.serving.stores import Change, Event
 from tests.serving.cases import make_run
-from tests.serving.serving_process import ServeProcess
+from tests.serving.serving_process import ServeProcess, client
 
 OUT, PAGE = ROOT / "results/benchmarks/serving.json", ROOT / "docs" / "serving.md"
 BEGIN, END = "<!-- figures -->\n", "<!-- /figures -->"
 SIZE: dict[str, Any] = {"width": 128, "heads": 8, "layers": 2, "inner": 256, "positions": 256}
 SOME_ITEMS = 2_000  # that a user returns to, so that there is always something new to recommend
 KEEP = 1_000_000  # no event is dropped while measuring
+SHARE = 0.7  # of the highest rate, for latency at a fixed rate
+SAMPLE = 0.005  # of the answers, compared with offline ones
+NEWEST = 1_000  # events of a user that a page of the API has
 WAYS = {"state": {}, "re-encode": {"objective": "last-position"}}
 
 
 def main() -> None:
     args = _arguments()
+    torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         outcome: dict[str, Any] = {
@@ -54,7 +63,8 @@ def main() -> None:
             **environment(),
             "items": args.items,
             "threads": args.threads,
-            "load": load(base, args),
+            "engine": serving_engine.costs(args),
+            **load(base, args),
             "history": history(base, args),
             "ann": ann(base, args),
         }
@@ -110,8 +120,8 @@ def recommend_request(user: str) -> tuple[str, dict[str, Any]]:
     return "/v1/recommendations", {"user": user, "k": 10}
 
 
-def load(base: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Many users with a hundred events each."""
+def load(base: Path, args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    """Many users with a hundred events each: as fast as it goes, then at a fixed rate."""
     run, place = make_run(base / "load", catalogue(args.items), **SIZE), str(base / "load.sqlite")
     fill(run, place, {f"user-{n}": 100 for n in range(args.users)}, args)
     names = [f"user-{n}" for n in range(args.users)]
@@ -131,7 +141,52 @@ def load(base: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
                 row = {"kind": kind, "connections": connections} | found["all"]
                 rows.append(row | {"a_second": round(row["requests"] / found["seconds"], 1)})
                 print(rows[-1])
-    return rows
+        open_loop = [
+            at_fixed_rate(run, port, {"kind": kind, "requests": requests}, rows, args)
+            for kind, requests in kinds.items()
+        ]
+    return {"load": rows, "open_loop": [row for some in open_loop for row in some]}
+
+
+def at_fixed_rate(
+    run: Path, port: int, kind: dict[str, Any], rows: list[dict[str, Any]], args: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Latency at 70 % of the highest rate that was reached, and whether sampled lists are right."""
+    rate = SHARE * max(row["a_second"] for row in rows if row["kind"] == kind["kind"])
+    outcome = []
+    for connections in args.connections:
+        plan = {
+            "port": port, "connections": connections, "seconds": args.seconds, "most": 10**9,
+            "requests": kind["requests"], "rate": rate, "sample": SAMPLE,
+            "first": (len(rows) + len(outcome)) * 10**8 + 10**12,
+        }  # fmt: skip
+        found = generated(plan)
+        row = {"kind": kind["kind"], "connections": connections, "rate": round(rate, 1)}
+        row |= found["all"]
+        if kind["kind"] == "recommendations":
+            row |= agreement(run, port, kind["requests"], found["samples"])
+        outcome.append(row)
+        print(row)
+    return outcome
+
+
+def agreement(
+    run: Path, port: int, requests: list[Any], samples: list[tuple[int, Any]]
+) -> dict[str, int]:
+    """How many of the sampled lists are those of offline `recommend` on the same histories."""
+    model, right = linrec.load(run), 0
+    with client(f"http://127.0.0.1:{port}") as http:
+        for place, answer in samples:
+            user = requests[place][1]["user"]
+            path = f"/v1/users/{user}"
+            stored = http.get(path, params={"limit": NEWEST}).json()
+            assert stored["events"] == len(stored["history"]), "a history is longer than one page"
+            history = [event["item"] for event in stored["history"]]
+            expected = model.recommend([history], k=10).to_polars()
+            scores = [item["score"] for item in answer["items"]]
+            # equal scores may change places, so the scores are compared
+            right += np.allclose(scores, expected["score"].to_numpy(), rtol=1e-4, atol=1e-4)
+    return {"sampled": len(samples), "agree": int(right)}
 
 
 def fill(run: Path, place: str, users: dict[str, int], args: argparse.Namespace) -> None:
@@ -221,6 +276,10 @@ def tables(outcome: dict[str, Any]) -> str:
         f"| {row['p50_ms']:.1f} | {row['p99_ms']:.1f} |"
         for row in outcome["load"]
     ]
+    if "open_loop" in outcome:
+        lines += ["", *open_loop_table(outcome["open_loop"])]
+    if "engine" in outcome:
+        lines += ["", *serving_engine.tables(outcome["engine"])]
     lines += ["", "| model | request | events in the history | p50 ms | p99 ms |", "|" + "---|" * 5]
     lines += [
         f"| {row['way']} | {row['kind']} | {row['length']:,} "
@@ -229,6 +288,25 @@ def tables(outcome: dict[str, Any]) -> str:
     ]
     lines += ["", growth(outcome["history"]), "", sentence(outcome["ann"])]
     return "\n".join(lines) + "\n"
+
+
+def open_loop_table(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        f"At a fixed rate, {SHARE:.0%} of the highest above; a latency counts from when a request "
+        "was due:", "",
+        "| requests | connections | a second | p50 ms | p99 ms | lists as offline |",
+        "|" + "---|" * 6,
+    ]  # fmt: skip
+    return lines + [
+        f"| {row['kind']} | {row['connections']} | {row['rate']:,.0f} | {row['p50_ms']:.1f} "
+        f"| {row['p99_ms']:.1f} "
+        f"| {_agreed(row)} |"
+        for row in rows
+    ]
+
+
+def _agreed(row: dict[str, Any]) -> str:
+    return f"{row['agree']} of {row['sampled']}" if "agree" in row else ""
 
 
 def growth(rows: list[dict[str, Any]]) -> str:
@@ -287,6 +365,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ann-users", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
+    serving_engine.add_arguments(parser)
     return parser.parse_args()
 
 

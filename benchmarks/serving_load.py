@@ -1,8 +1,11 @@
-"""The load generator: some connections that ask as fast as they are answered, for a while.
+"""The load generator: some connections that ask as fast as they are answered, or at a fixed rate.
 
 Reads a plan from standard input (JSON) and writes what it measured to standard output:
     {"port": 8000, "connections": 8, "seconds": 5, "most": 100000, "requests": [["/v1/events", {...}], ...]}
 Connections take turns through the requests. "{n}" in a body becomes a number never used before.
+With "rate" (requests a second) a request is due at a fixed time whether or not earlier ones were
+answered, and its latency counts from then, so that a stall is not hidden by clients that wait.
+"sample" is the share of answers to return, each with the position of its request.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -29,24 +32,30 @@ async def load(plan: dict[str, Any]) -> dict[str, Any]:
     turn, number = itertools.count(), itertools.count(int(plan.get("first", 0)))
     requests = [(path, json.dumps(body)) for path, body in plan["requests"]]
     times: list[list[float]] = [[] for _ in requests]
+    samples: list[tuple[int, Any]] = []
+    every = round(1 / plan["sample"]) if plan.get("sample") else 0
     failed = 0
     begin = perf_counter()
-    until = begin + plan["seconds"]
+    until, rate = begin + plan["seconds"], plan.get("rate")
 
     async def connection() -> None:
         nonlocal failed
         reader, writer = await asyncio.open_connection("127.0.0.1", plan["port"])
-        while perf_counter() < until:
+        while True:
             at = next(turn)
-            if at >= plan["most"]:
+            due = perf_counter() if rate is None else begin + at / rate
+            if at >= plan["most"] or due >= until:
                 break
+            if due > perf_counter():
+                await asyncio.sleep(due - perf_counter())
             path, body = requests[at % len(requests)]
             content = body.replace("{n}", str(next(number))).encode()
-            sent = perf_counter()
             writer.write(head(path, content) + content)
-            ok = await answered(reader)
-            times[at % len(requests)].append(perf_counter() - sent)
+            ok, answer = await answered(reader)
+            times[at % len(requests)].append(perf_counter() - due)
             failed += not ok
+            if every and at % every == 0:
+                samples.append((at % len(requests), json.loads(answer)))
         writer.close()
 
     await asyncio.gather(*(connection() for _ in range(plan["connections"])))
@@ -55,6 +64,7 @@ async def load(plan: dict[str, Any]) -> dict[str, Any]:
         "failed": failed,
         "all": summary(list(itertools.chain.from_iterable(times))),
         "each": [summary(some) for some in times],
+        "samples": samples,
     }
 
 
@@ -65,12 +75,12 @@ def head(path: str, content: bytes) -> bytes:
     ).encode()
 
 
-async def answered(reader: asyncio.StreamReader) -> bool:
+async def answered(reader: asyncio.StreamReader) -> tuple[bool, bytes]:
+    """Whether it is a success, and its body."""
     top = await reader.readuntil(b"\r\n\r\n")
     lines = top.lower().split(b"\r\n")
     length = next(int(line[15:]) for line in lines if line.startswith(b"content-length:"))
-    await reader.readexactly(length)
-    return b" 200 " in lines[0]
+    return b" 200 " in lines[0], await reader.readexactly(length)
 
 
 def summary(seconds: list[float]) -> dict[str, float]:

@@ -3,6 +3,7 @@
     python -m experiments all --data ml-1m=ml-1m.inter.gz --data gowalla=gowalla.inter.gz
     python -m experiments overall --data ml-1m=ml-1m.inter.gz --cells 'ml-1m-sasrec-*' --threads 1
     python -m experiments all --data ml-1m=ml-1m.inter.gz --hours 8
+    python -m experiments repeats --data gowalla-checkins=gowalla-checkins.inter.gz
     python -m experiments overall efficient --dry-run
     python -m experiments all --collect ../other-clone/results --runs ../other-clone/runs
     python -m experiments all --render

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
 
-from experiments.datasets import ALL, DATASETS
+from experiments.datasets import ALL, DATASETS, WITH_REPEATS
 from linrec import InputError
 
 BACKBONES = ("sasrec", "sasrecf", "core", "fdsa", "bert4rec")  # the fastest learners first
@@ -23,7 +23,7 @@ SLOW_EPOCHS = {"bert4rec": 100}
 
 DEFAULT = {"recipe": "default", "precision": "bfloat16"}
 """The default model; the recipe leaves the precision to a timing, which may differ each time."""
-DEFAULT_EPOCHS = 28
+DEFAULT_EPOCHS = 24
 SHORT_EPOCHS = 10
 PARTS: dict[str, dict[str, Any]] = {
     "times": {"time_gaps": False},
@@ -35,6 +35,14 @@ PARTS: dict[str, dict[str, Any]] = {
 """What the default model adds to SASRec with linrec-decay, and how each part is left out."""
 ALONE = ("times", "head-norm", "seen-aware-loss", "schedule")
 """The parts that can stand alone."""
+
+
+READS = (50, 200, 1_000, 0)
+"""Newest events of a history that a model reads; 0: all of them."""
+REACH_EPOCHS = {
+    "ml-1m": 5, "gowalla-checkins": 4, "congress-hashtags": 2, "complete-journey": 4,
+}  # fmt: skip
+"""Where the reach of a model is measured, and the budget: each epoch has every target once."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,34 @@ def _short(variant: str = "", changes: Mapping[str, Any] | None = None) -> Cell:
     return Cell("ml-1m", "sasrec", "linrec-decay", named, settings, budget=SHORT_EPOCHS)
 
 
+def repeats(dataset: str | None = None) -> list[Cell]:
+    """The model with a repeat head and without, on data where users come back to items."""
+    names = tuple(WITH_REPEATS) if dataset is None else (dataset,)
+    return [
+        Cell(name, "sasrec", "linrec-decay", variant, {"repeat_head": head})
+        for name in names
+        for variant, head in (("repeat-head", "on"), ("no-repeat-head", "off"))
+    ]
+
+
+def reach(dataset: str | None = None) -> list[Cell]:
+    """The default model reading the newest events or all of them, and the same with softmax.
+
+    Without a repeat head, which counts the whole history whatever the encoder reads. Softmax over
+    more than a thousand events would take longer than all others together.
+    """
+    cells = []
+    for name in REACH_EPOCHS if dataset is None else (dataset,):
+        common = DEFAULT | dict(ALL[name].settings) | {"repeat_head": "off"}
+        for attention, lengths in (("linrec-decay", READS), ("softmax", READS[1:-1])):
+            cells += [
+                Cell(name, "sasrec", attention, f"reads-{length or 'all'}",
+                     common | {"max_length": length}, budget=REACH_EPOCHS[name])
+                for length in lengths
+            ]  # fmt: skip
+    return cells
+
+
 def of_table(table: str) -> list[Cell]:
     """The cells that a table or figure needs, those of ML-1M first."""
     if table == "beyond":
@@ -166,6 +202,10 @@ def of_table(table: str) -> list[Cell]:
         return over_seeds()
     if table == "default":
         return [*default_seeds(), *default_mechanisms(), *default_parts()]
+    if table == "repeats":
+        return repeats()
+    if table == "reach":
+        return reach()
     if table in ("heatmap", "conditions"):
         return [Cell("ml-1m", "sasrec", name) for name in COMPARED]
     per_dataset = {"overall": overall, "efficient": efficient, "ablation": ablation}.get(table)

@@ -21,7 +21,7 @@ from linrec import InputError
 
 TABLES = (
     "overall", "efficient", "seeds", "scaling", "lengths", "ablation", "heatmap", "conditions",
-    "beyond", "default",
+    "beyond", "default", "repeats", "reach",
 )  # fmt: skip
 
 

@@ -15,7 +15,9 @@ from experiments.cells import (
     at_equal_time,
     default_mechanisms,
     default_parts,
+    reach,
 )
+from experiments.datasets import WITH_REPEATS
 from experiments.outcomes import Options, Outcome, model_of, read
 from experiments.training import METRICS, PROTOCOLS
 from linrec.evaluation import compare, comparison_to_dict
@@ -30,7 +32,10 @@ def compared_with(cell: Cell) -> list[Cell]:
     if cell in (*default_mechanisms(), *default_parts()):
         whole = default_parts()[0]
         return [whole] if cell != whole else []
-    if cell.variant == "default":
+    if cell.variant.startswith("reads-"):
+        whole = next(one for one in reach(cell.dataset) if not one.overrides["max_length"])
+        return [whole] if cell != whole else []
+    if cell.variant == "default" or cell.dataset in WITH_REPEATS:
         return []
     if cell.variant:
         return [replace(cell, variant="", overrides={})]
@@ -58,8 +63,15 @@ def _compare(cell: Cell, other: Cell, options: Options) -> None:
     folders = [options.folder(one) for one in (other, cell)]
     if comparison(cell, other, options) is not None or not all(map(Run.exists, folders)):
         return
-    runs, names = [Run.open(folder) for folder in folders], [f"test-{p}" for p in PROTOCOLS]
-    if not all(run.has_evaluation(name) for run in runs for name in names):
+    runs = [Run.open(folder) for folder in folders]
+    # of runs that keep seen items the name says so
+    names = [
+        name
+        for protocol in PROTOCOLS
+        for name in (f"test-{protocol}", f"test-{protocol}-seen")
+        if all(run.has_evaluation(name) for run in runs)
+    ]
+    if not names:
         return
     tests = {
         name: comparison_to_dict(compare(*(run.load_evaluation(name) for run in runs), METRICS))

@@ -56,7 +56,52 @@ OTHERS = {
         file="ml-1m",
     ),
 }
-ALL = DATASETS | OTHERS
+
+_REPEATS: dict[str, Any] = {
+    "width": 64, "heads": 4, "inner": 128, "layers": 2, "norm": "post", "dropout": 0.2,
+    "learning_rate": 0.002, "warmup": 100,
+    "batch_tokens": 1024, "loss": "sampled-softmax", "seen": "keep", "seen_aware": False,
+    "precision": "bfloat16",
+}  # fmt: skip
+"""What the trainings on data with repeats have in common, besides the recipe: a small model."""
+
+WITH_REPEATS = {
+    "gowalla-checkins": Dataset(
+        "Gowalla, all check-ins",
+        "default",
+        "Check-ins with repeats and real times; places with at least 10 of them.",
+        settings=_REPEATS,
+        epochs=6,
+    ),
+    "foursquare-4c": Dataset(
+        "Foursquare, four cities",
+        "default",
+        "Check-ins in Kuala Lumpur, Jakarta, Sao Paulo and New York. The times are only an order, "
+        "so the model reads no gaps between events.",
+        settings=_REPEATS | {"negatives": 1024, "time_gaps": False},
+        epochs=4,
+    ),
+    "congress-hashtags": Dataset(
+        "Hashtags of Congress",
+        "default",
+        "Which hashtag an account uses next, real times; the hashtags of one tweet, 31 % of all "
+        "neighbours, are in the order of its text.",
+        settings=_REPEATS | {"negatives": 1024},
+        epochs=2,
+    ),
+    "complete-journey": Dataset(
+        "The Complete Journey",
+        "default",
+        "Groceries of half the households of the panel. The next basket is predicted from all "
+        "baskets before it; inside a basket the order is random.",
+        {"group": "basket_id"},
+        settings=_REPEATS | {"targets": "basket", "loss": "softmax"},
+        epochs=5,
+    ),
+}
+"""Where users come back to the same items."""
+
+ALL = DATASETS | OTHERS | WITH_REPEATS
 
 
 def is_given(name: str, given: Path | None, runs: Path) -> bool:

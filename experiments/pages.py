@@ -12,9 +12,18 @@ from markdown_it import MarkdownIt
 
 import linrec
 from benchmarks.environment import commit
-from experiments import attention, costs, default_model, quality, seeds, smoothness
-from experiments.cells import SLOW_EPOCHS, of_table
-from experiments.datasets import ALL, DATASETS
+from experiments import (
+    attention,
+    costs,
+    default_model,
+    quality,
+    reach,
+    repeats,
+    seeds,
+    smoothness,
+)
+from experiments.cells import REACH_EPOCHS, SLOW_EPOCHS, of_table
+from experiments.datasets import ALL, DATASETS, WITH_REPEATS
 from experiments.outcomes import Options
 from experiments.plots import all_figures
 from experiments.readme import with_tables
@@ -64,6 +73,13 @@ def markdown(options: Options, figures: Mapping[str, object]) -> str:
         default_mechanisms=default_model.mechanisms_table(options),
         default_parts=default_model.parts_table(options),
         default_gaps=default_model.gaps_table(options),
+        long={
+            ALL[name].title: made
+            for name in REACH_EPOCHS
+            if (made := reach.reach_table(name, options))
+        },
+        with_repeats=WITH_REPEATS,
+        repeats={name: repeats.repeats_table(name, options) for name in WITH_REPEATS},
         figure=lambda name, title: f"![{title}]({IMAGES}/{name}.png)" if name in figures else "",
         missing=lambda table: missing(table, options),
         finding=finding,

@@ -18,7 +18,7 @@ from experiments.cells import Cell
 from experiments.outcomes import Options, Outcome
 from experiments.progress import CellLogger, seconds_spent
 from linrec.data.dataset.splits import leave_one_out
-from linrec.evaluation import RankOptions, means, rank_targets
+from linrec.evaluation import BASELINES, RankOptions, means, rank_targets
 from linrec.evaluation.by_gap import seconds_before_target
 from linrec.evaluation.scorer import model_scorer
 from linrec.runs.checkpoint import Progress
@@ -96,6 +96,8 @@ def learning_curve(progress: Progress) -> Outcome:
 
 def evaluate(recommender: linrec.Recommender, folder: Path, data: linrec.SequenceStore) -> Outcome:
     """Figures under every protocol; the ranks of users stay in the run folder."""
+    if recommender.config.seen_in() == "keep":
+        return with_baselines(recommender, folder, data)
     figures, run = {}, Run.open(folder)
     groups: list[dict[str, Any]] = []
     for name, chosen in evaluations(recommender).items():
@@ -108,6 +110,27 @@ def evaluate(recommender: linrec.Recommender, folder: Path, data: linrec.Sequenc
     if recommender.config.model.time_gaps:
         found["with_gaps_of_others"] = with_gaps_of_others(recommender, data)
     return found
+
+
+def with_baselines(
+    recommender: linrec.Recommender, folder: Path, data: linrec.SequenceStore
+) -> Outcome:
+    """Where seen items are kept: the figures beside those of the baselines.
+
+    Beside a model with a repeat head these are all that fit in memory; they are the same for the
+    model without one, which is spared those that take minutes.
+    """
+    run, name = Run.open(folder), evaluation_name("test", "full", hide_seen=False)
+    known = run.load_evaluation(name)[0] if run.has_evaluation(name) else None
+    every = recommender.config.as_dict()["model"]["repeat_head"] == "on"
+    wanted = BASELINES if every else {}
+    if known is None or not {*wanted} <= {*known.baselines, *known.left_out}:
+        run.save_evaluation(*recommender.evaluate_users(data, baselines="all" if every else True))
+    figures = {name: run.load_evaluation(name)[0].to_dict()}
+    if recommender.config.model.time_gaps:
+        unknown = recommender.evaluate(data, request_time="unknown", baselines=False)
+        figures[f"{name}-unknown-time"] = unknown.to_dict()
+    return {"evaluations": figures, "by_length": []}
 
 
 def evaluations(recommender: linrec.Recommender) -> dict[str, dict[str, Any]]:

@@ -211,6 +211,11 @@ def test_the_command_line(
     assert found
     assert shell(monkeypatch, capsys, *words, "--only", "i05,i07")[0] == 0
     assert len(out.read_text().splitlines()) == 2
+    flag = 'maker="Acme, Sons & Co", "Acme"'
+    code, error = shell(monkeypatch, capsys, *words, "--where", flag)
+    assert code == 0
+    assert "no item has maker 'Acme, Sons & Co'" in error
+    assert len(out.read_text().splitlines()) == len(python(model, where={"maker": ["Acme"]}))
     code, error = shell(monkeypatch, capsys, *words, "--where", "genre")
     assert (code, error) == (
         2, "linrec: --where genre is not FEATURE=VALUE, such as genre=Comedy\n"

@@ -40,6 +40,7 @@ class Task:
     warm_up: int = 2  # steps
     seconds: float = 60.0  # of training, after that; 0 leaves training out
     k: int = 10
+    goal: float = 0.0  # a validation NDCG@k to train to, in at most `seconds`
 
     @property
     def inter(self) -> Path:
@@ -49,6 +50,11 @@ class Task:
         """Every user's items, oldest first, counted from 1."""
         with np.load(Path(self.folder) / "events.npz") as saved:
             return np.split(saved["items"].astype(np.int64), saved["offsets"][1:-1])
+
+    def times(self) -> list[np.ndarray]:
+        """The seconds of the same events."""
+        with np.load(Path(self.folder) / "events.npz") as saved:
+            return np.split(saved["times"], saved["offsets"][1:-1])
 
 
 class Clock:
@@ -82,6 +88,37 @@ class Bounded:
             yield batch
             if self.clock.step(self.count(batch)):
                 return
+
+
+class Goal:
+    """A learning curve over the seconds of training, up to the goal or the end of the time."""
+
+    def __init__(self, task: Task) -> None:
+        self.goal, self.limit = task.goal, task.seconds
+        self.curve: list[dict[str, float]] = []
+        self.seconds = 0.0
+
+    def epoch(self, seconds: float, ndcg: float) -> None:
+        """An epoch took so long, evaluation not counted, and led to such a figure."""
+        self.seconds += seconds
+        self.curve.append({"seconds": round(self.seconds, 1), "ndcg": round(ndcg, 4)})
+
+    @property
+    def reached(self) -> bool:
+        """Whether it is over: by the figure, or because the time is up."""
+        return bool(self.curve) and (self.is_high or self.seconds >= self.limit)
+
+    @property
+    def is_high(self) -> bool:
+        return any(one["ndcg"] >= self.goal for one in self.curve)
+
+    def found(self) -> dict[str, Any]:
+        return {"reached": self.is_high, "seconds": self.seconds, "curve": self.curve}
+
+
+def begin_goal() -> tuple[Task, Goal]:
+    task = begin()
+    return task, Goal(task)
 
 
 def begin() -> Task:

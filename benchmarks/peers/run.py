@@ -115,24 +115,33 @@ def shape_of(args: argparse.Namespace) -> dict[str, int]:
 
 
 def measured(name: str, task: Task) -> dict[str, Any]:
-    """One peer in a process of its own, because a peak never falls."""
-    module, arguments = PEERS[name][0], json.dumps(asdict(task))
-    if module == "ours":
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "benchmarks.peers.ours", arguments],
-            cwd=ROOT, capture_output=True, text=True, timeout=HOUR, check=False,
-            env=os.environ | {"POLARS_MAX_THREADS": str(task.threads)},
-        )  # fmt: skip
-    elif environments.is_ready(module):
-        done = environments.run(module, f"benchmarks.peers.{module}", arguments, seconds=HOUR)
-    else:
-        raise SystemExit(f".envs/{module} does not exist; run `make envs`, or leave out {name}")
-    if done.returncode:
-        raise SystemExit(f"{name} failed:\n{done.stderr[-3000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    module = PEERS[name][0]
+    found = answer(name, module, f"benchmarks.peers.{module}", task)
     found["batch"] = task.batch
     if task.seconds:
         found["seconds_a_million"] = 1e6 * found["train_seconds"] / found["targets"]
+    return found
+
+
+def answer(name: str, place: str, module: str, task: Task) -> dict[str, Any]:
+    """One peer in a process of its own, because a peak never falls.
+
+    place: "ours", or the environment of another library.
+    """
+    arguments = json.dumps(asdict(task))
+    if place == "ours":
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", module, arguments],
+            cwd=ROOT, capture_output=True, text=True, timeout=HOUR, check=False,
+            env=os.environ | {"POLARS_MAX_THREADS": str(task.threads)},
+        )  # fmt: skip
+    elif environments.is_ready(place):
+        done = environments.run(place, module, arguments, seconds=HOUR)
+    else:
+        raise SystemExit(f".envs/{place} does not exist; run `make envs`, or leave out {name}")
+    if done.returncode:
+        raise SystemExit(f"{name} failed:\n{done.stderr[-3000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 

@@ -7,45 +7,41 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import polars as pl
-import torch
-from numpy.typing import NDArray
 
 from linrec.backbones import Backbone
 from linrec.backbones.prefixes import one_pass
 from linrec.baselines import BaselineConfig
-from linrec.data.dataset.histories import Histories
-from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.store import SequenceStore, named, same_dataset
 from linrec.data.preparing.moments import Moment, requested_at
 from linrec.data.preparing.prepare import prepare
 from linrec.data.preparing.requests import histories_of
-from linrec.evaluation import Evaluation, EvaluationOptions, RankOptions
+from linrec.evaluation import Evaluation, EvaluationOptions
 from linrec.evaluation import evaluate as evaluate_scorer
 from linrec.evaluation.baselines import hidden_note
-from linrec.evaluation.ranks import ProgressCallback, Scorer, batches
+from linrec.evaluation.ranks import ProgressCallback
 from linrec.evaluation.report import LEARNED_NOTHING
 from linrec.evaluation.scorer import model_scorer
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import RunConfig
 from linrec.runs.description import RunDescription
 from linrec.runs.evaluations import evaluation_name
-from linrec.runs.filters import Allowed, Filters
+from linrec.runs.filters import Filters
+from linrec.runs.lists import ListMaker
 from linrec.runs.recipes import recipe as find_recipe
 from linrec.runs.run import Run
 from linrec.runs.samples import ITEMS as SAMPLE_ITEMS
 from linrec.runs.samples import sample_users, samples_of
+from linrec.runs.warm_settings import warm_settings
 from linrec.runs.weights import AnyModel
-from linrec.scoring import HIDDEN, top_k
-from linrec.scoring import hide_seen as hide
 from linrec.training.callbacks import Callback, CallbackList
 from linrec.training.final import train_on_all
 from linrec.training.fitting import Place, fit
 from linrec.training.loop import Trained
 from linrec.training.plan import Plan, catalogue_of, trainable
 from linrec.training.repeats import with_repeat_head
-from linrec.types import COLD_START, PAD, InputError, Recommendations, Seen, argument
+from linrec.training.warm_start import WarmStart
+from linrec.types import InputError, Recommendations, Seen, argument
 
 Part = TypeVar("Part")
 NOT_TRAINED = "this recommender is not trained yet; call fit, or linrec.load a run"
@@ -65,15 +61,23 @@ class Recommender:
 
     `Recommender()` is SASRec with linrec-decay on whole histories and their times; any setting of a
     recipe can be given by name, e.g. `Recommender(attention="softmax", max_length=200, epochs=20)`.
+    `Recommender(start="run")` has the settings of that run instead, for five epochs at most, and
+    `fit` begins with its weights: items and feature values are matched by name.
 
     Examples:
         >>> model = linrec.Recommender(recipe="small", attention="softmax", max_length=50, epochs=1)
         >>> model.config.model.attention
         'softmax'
+        >>> tomorrow = linrec.Recommender(start="run").fit("data")
+        >>> tomorrow.description.start["changes"]["items"]["gone"]
+        0
     """
 
-    def __init__(self, *, recipe: str = "default", **settings: Any) -> None:
-        self._requested: RunConfig = find_recipe(recipe, settings)
+    def __init__(
+        self, *, recipe: str = "default", start: str | Path | None = None, **settings: Any
+    ) -> None:
+        self._start = None if start is None else Path(start)
+        self._requested: RunConfig = _requested(recipe, self._start, settings)
         self._named = frozenset(settings)  # what was asked for by name, not only by a recipe
         self.config = self._requested
         self.trained: Trained | None = None
@@ -100,20 +104,35 @@ class Recommender:
                 evaluation on test (`test_evaluation`) and a report. Without it nothing is written.
             resume: Continue a run that was interrupted.
             overwrite: Replace a run at `out`.
-            callbacks: See `linrec.training.callbacks`.
+            callbacks: Called while it trains, see `linrec.training.callbacks.Callback`: progress,
+                a time limit, loggers, or your own.
 
         Examples:
             >>> model = linrec.Recommender(recipe="small", epochs=1).fit("data", out="my-run")
             >>> model.trained.progress.history[0]["epoch"]
             1
         """
-        place = Place(None if out is None else Path(out), resume, overwrite)
+        listeners = CallbackList(callbacks)
+        finished = False
+        try:
+            listeners.on_fit_start()
+            self._fit(data, Place(None if out is None else Path(out), resume, overwrite), listeners)
+            finished = self.trained is not None and not self.trained.interrupted
+        finally:
+            listeners.on_fit_end(finished=finished)
+        return self
+
+    def _fit(self, data: Data, place: Place, listeners: CallbackList) -> None:
         place.check()  # before the long read, not after
         store = open_data(data)
         split = trainable(self._requested.split.of(store))
-        listeners = CallbackList(callbacks)
-        warn = listeners.on_message if callbacks else warnings.warn
+        warn = listeners.on_message if listeners.callbacks else warnings.warn
         plan = Plan.of(self._requested, store, warn, self._named, place.resumed)
+        if self._start is not None:
+            start = WarmStart.open(self._start, store.catalogue, place.folder)
+            plan = plan.started_from(start)
+            listeners.on_message(start.table(plan.features.fields))
+            start.warn_of_split(split, plan.config, self._named, warn)
         plan = with_repeat_head(plan, split, warn, self._named, place.resumed)
         catalogue = catalogue_of(store, split, warn)
         advise = None if "loss" in self._named else warn
@@ -131,7 +150,6 @@ class Recommender:
             final = not self.trained.interrupted
             self._description = self._description.model_copy(update={"final": final})
             self._catalogue = catalogue.after_all() if final else catalogue
-        return self
 
     def _test(self, run: Run, callbacks: CallbackList) -> None:
         """Evaluate on test and write figures, ranks and report."""
@@ -243,17 +261,9 @@ class Recommender:
         allowed = Filters(**filters).allowed(self.catalogue)
         found = histories_of(who, self.catalogue.ids, lambda: self._data(data))
         histories = requested_at(found, at)
-        nobody, nothing = np.empty(0, np.int64), np.empty((0, k), np.float32)
-        tables = [self._table(histories, nobody, nothing.astype(np.int64), nothing)]
-        options = RankOptions(reads=self.config.model.max_length)
-        scorer = model_scorer(self.model)
-        done, hidden = 0, self.config.seen_in(seen) == "hide"
-        for rows in batches(histories.sequences.lengths, len(self.catalogue), options):
-            tables.append(self._top(scorer, histories, rows, k, hidden, allowed))
-            done += len(rows)
-            if progress is not None:
-                progress(done, len(histories))
-        table = pl.concat(tables).sort("row", "rank")
+        hidden = self.config.seen_in(seen) == "hide"
+        maker = ListMaker(self.catalogue, k, hidden, allowed, self.config.model.max_length)
+        table = maker.lists(model_scorer(self.model), histories, progress)
         notes = histories.notes + allowed.notes
         empty = len(histories) - table["row"].n_unique()
         if empty:
@@ -265,44 +275,6 @@ class Recommender:
         if at is not None and not self.config.model.time_gaps:
             notes += ("the model reads no times, so the time of the request changes nothing",)
         return Recommendations(table.drop("row"), notes)
-
-    def _top(
-        self,
-        scorer: Scorer,
-        histories: Histories,
-        rows: IntArray,
-        k: int,
-        hidden: bool,
-        allowed: Allowed,
-    ) -> pl.DataFrame:
-        chosen = histories.sequences.take(rows)
-        with torch.inference_mode():
-            scores = scorer(chosen)
-            empty = torch.from_numpy(chosen.lengths == 0)
-            scores[empty] = self.catalogue.cold_start_scores().to(scores.dtype)
-            if allowed.items is not None:
-                scores[:, torch.from_numpy(~allowed.items)] = HIDDEN
-            items, best = top_k(hide(scores, chosen) if hidden else scores, k)
-        return self._table(histories, rows, items.numpy(), best.float().numpy())
-
-    def _table(
-        self, histories: Histories, rows: IntArray, items: IntArray, scores: NDArray[np.float32]
-    ) -> pl.DataFrame:
-        """The recommendations for some of the histories: rows [R], items and scores [R, k]."""
-        position, rank = np.nonzero(items != PAD)
-        row, index = rows[position], items[position, rank]
-        empty = histories.sequences.lengths[row] == 0
-        columns = {
-            "row": row,
-            "user": histories.names.gather(row),
-            "rank": rank + 1,
-            "item": self.catalogue.ids.ids_of(index),
-            "score": scores[position, rank],
-            "source": pl.Series(np.where(empty, COLD_START, "model"), dtype=pl.String),
-        }
-        if self.catalogue.titles is not None:
-            columns["title"] = self.catalogue.titles.gather(index - 1)
-        return pl.DataFrame(columns)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a run folder in one step: weights, settings, items and the history of training.
@@ -377,6 +349,17 @@ def load(path: str | Path, *, verify: bool = True) -> Recommender:
         'sasrec'
     """
     return Recommender.load(path, verify=verify)
+
+
+def _requested(recipe: str, start: Path | None, settings: dict[str, Any]) -> RunConfig:
+    if start is None:
+        return find_recipe(recipe, settings)
+    if recipe != "default":
+        raise InputError(
+            f"a warm start has the settings of {start}, so it has no use for the recipe {recipe}; "
+            f"leave {argument('recipe')} out and name the settings that are to change"
+        )
+    return warm_settings(start, settings)
 
 
 def open_data(data: Data) -> SequenceStore:

@@ -130,6 +130,10 @@ class SeenItems(NamedTuple):
     starts: Tensor  # [T] int64: target t has seen items[starts[t] : starts[t] + counts[t]]
     counts: Tensor  # [T] int64
 
+    def of(self, targets: slice) -> SeenItems:
+        """Those of some targets, in the same list."""
+        return SeenItems(self.items, self.starts[targets], self.counts[targets])
+
 
 class PastCounts(NamedTuple):
     """For each of T targets its user's past items: how often each occurred, and how long ago.

@@ -50,7 +50,8 @@ def slow(items: list[int], times: list[float] | None, at: float) -> dict[int, li
 def read(past: PastCounts, rows: int) -> list[dict[int, list[float]]]:
     found: list[dict[int, list[float]]] = [{} for _ in range(rows)]
     pairs = pairs_of(past)
-    for row, item, features in zip(*(part.tolist() for part in pairs), strict=True):
+    parts = (pairs.rows, pairs.items, pairs.features())
+    for row, item, features in zip(*(part.tolist() for part in parts), strict=True):
         assert item not in found[row], "each item once"
         found[row][item] = features
     return found
@@ -147,10 +148,10 @@ def test_a_chunk_of_targets_has_its_part_of_the_pairs() -> None:
     past = RepeatIndex.of(rows).before(events, np.zeros(len(events), bool))
     whole = pairs_of(past)
     parts = [pairs_of(past, begin, begin + 7) for begin in range(0, len(events), 7)]
-    for index, part in enumerate(parts):
-        part.rows.add_(7 * index)
-    for all_at_once, joined in zip(whole, zip(*parts, strict=True), strict=True):
-        assert torch.equal(all_at_once, torch.cat(joined))
+    rows = [part.rows + 7 * index for index, part in enumerate(parts)]
+    assert torch.equal(whole.rows, torch.cat(rows))
+    assert torch.equal(whole.items, torch.cat([part.items for part in parts]))
+    assert torch.equal(whole.features(), torch.cat([part.features() for part in parts]))
 
 
 def test_a_user_without_a_past_has_no_counts() -> None:

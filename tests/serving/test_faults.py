@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from linrec.data.dataset.store import SequenceStore
-from linrec.serving import Engine, NewEvent, StoreError, open_store
+from linrec.serving import Engine, EngineSettings, NewEvent, StoreError, open_store
 from linrec.serving.batcher import ClosedError
 from linrec.serving.stores import SQLiteStore
 from linrec.types import InputError
@@ -205,9 +205,10 @@ def test_a_full_disk(
 
 
 def test_a_damaged_row_is_made_anew(run: Path, tmp_path: Path) -> None:
-    """Bytes changed behind the server's back."""
+    """Bytes changed behind the back of a server that has no copy in memory."""
     place = tmp_path / "users.sqlite"
-    with within(Engine(run, open_store(str(place)))) as url, client(url) as http:
+    engine = Engine(run, open_store(str(place)), EngineSettings(cache_mb=0))
+    with within(engine) as url, client(url) as http:
         body = {"user": "u", "events": [{"item": "i01"}, {"item": "i02"}]}
         assert http.post("/v1/events", json=body).is_success
         good = http.post("/v1/recommendations", json={"user": "u"}).json()

@@ -17,7 +17,7 @@ from linrec.data.dataset.store import SequenceStore
 from linrec.serving import Engine, NewEvent, Store, UnknownError, open_store
 from linrec.serving.bulk import import_histories
 from linrec.serving.ids import check_new_id
-from linrec.serving.stores import Change, Event, SQLiteStore
+from linrec.serving.stores import Change, Event, SQLiteStore, sqlite_connections
 from linrec.serving.stores import sqlite as sqlite_module
 from linrec.types import InputError
 from tests.serving.cases import assert_rebuilt_is_the_same, events, scores
@@ -116,7 +116,7 @@ def test_large_files_wait_for_vacuum(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_reader_in_the_way_is_reported_and_the_log_emptied_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_module, "ERASE_WAIT", 0.05)
+    monkeypatch.setattr(sqlite_connections, "ERASE_WAIT", 0.05)
     path = tmp_path / "users.sqlite"
     with contextlib.closing(SQLiteStore(path)) as store:
         assert store.commit([Change("someone", None, [Event("private", 1.0)], None, 10)])[0]

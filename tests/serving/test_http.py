@@ -362,11 +362,15 @@ def test_a_defect_is_told_without_its_words(run: Path, caplog: pytest.LogCapture
         assert "secrets" not in json.dumps(line)
 
 
-def test_a_slow_request_is_given_up(run: Path, make_engine: MakeEngine) -> None:
+@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8"])
+def test_a_slow_request_is_given_up(run: Path, make_engine: MakeEngine, kind: str) -> None:
+    """By the hot route, and by the whole application, which reads the second kind."""
     engine = make_engine(run)
     engine.append = engine.append_many = lambda *_: time.sleep(1)  # type: ignore[method-assign,assignment,return-value]
+    engine.enqueue_appends = lambda *_: None  # type: ignore[method-assign]
     with within(engine, timeout=0.2) as address, client(address) as http:
-        answer = http.post("/v1/events", json={"user": "u", "events": [{"item": "i01"}]})
+        body = b'{"user": "u", "events": [{"item": "i01"}]}'
+        answer = http.post("/v1/events", content=body, headers={"Content-Type": kind})
         assert answer.status_code == 503
         assert "may still be carried out" in answer.json()["error"]
         assert_alive(http)

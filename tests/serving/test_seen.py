@@ -50,6 +50,21 @@ def test_the_run_says_unless_the_request_does(
         assert listed(engine, user="u", seen="keep", exclude=["i01"]) == shown["keep"] - {"i01"}
 
 
+def test_the_server_says_unless_the_request_does(
+    run: Path, keeps: Path, make_engine: MakeEngine
+) -> None:
+    """`serve --seen` replaces what the run was trained for, and a reload does not forget it."""
+    for folder, other, usual in ((run, keeps, "keep"), (keeps, run, "hide")):
+        engine = make_engine(folder, seen=usual)
+        for _ in range(2):
+            history = ["i01", "i02"]
+            shown = {seen: listed(engine, history=history, seen=seen)
+                     for seen in ("hide", "keep", None)}  # fmt: skip
+            assert shown[None] == shown[usual] != shown["hide" if usual == "keep" else "keep"]
+            assert engine.model.seen_in() == usual
+            engine.reload(other)
+
+
 def test_a_request_with_another_value_is_refused() -> None:
     with pytest.raises(InputError, match="seen=auto must be hide or keep"):
         RecommendRequest(user="u", seen="auto")  # type: ignore[arg-type]

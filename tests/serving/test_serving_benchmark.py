@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from pathlib import Path
 
 import pytest
 
-from benchmarks import serving, serving_load
+from benchmarks import serving, serving_engine, serving_load
 from linrec.serving import Engine, open_store
 from tests.serving.serving_process import within
 
@@ -28,6 +29,31 @@ def test_the_generator_counts_what_was_answered(run: Path) -> None:
     assert found["all"]["p99_ms"] >= found["all"]["p50_ms"] > 0
 
 
+def test_requests_at_a_fixed_rate_count_from_when_they_were_due(run: Path) -> None:
+    engine = Engine(run, open_store("memory"))
+    with within(engine) as url:
+        plan = {
+            "port": int(url.rsplit(":", 1)[1]), "connections": 2, "seconds": 0.5, "most": 1000,
+            "requests": [serving.recommend_request("a")], "rate": 40, "sample": 0.25,
+        }  # fmt: skip
+        found = asyncio.run(serving_load.load(plan))
+    assert found["all"]["requests"] == 20  # one every 25 ms, however fast they are answered
+    assert found["seconds"] > 0.4
+    assert [place for place, _ in found["samples"]] == [0] * 5
+    assert found["samples"][0][1]["source"] == "cold-start"
+
+
+def test_parts_of_the_engine(tmp_path: Path) -> None:
+    folder = ["--folder", str(tmp_path), "--engine-items", "40", "--engine-repeats", "3"]
+    parser = argparse.ArgumentParser()
+    serving_engine.add_arguments(parser)
+    found = serving_engine.costs(parser.parse_args(folder))
+    deep = found["models"]["4 layers, pre-norm, gate"]
+    assert set(deep["engine"]) == {"append", "recommend", "fsync"}
+    assert [row["users"] for row in deep["step"]] == [1, 1, 16, 16, 64, 64]
+    assert any("step, compiled, 16 user(s)" in line for line in serving_engine.tables(found))
+
+
 def test_the_tables(tmp_path: Path) -> None:
     times = {"requests": 5, "p50_ms": 1.0, "p99_ms": 2.0}
     outcome = {
@@ -40,7 +66,10 @@ def test_the_tables(tmp_path: Path) -> None:
         ],
         "ann": {"items": 5, "vectors": "drawn", "recall_at_10": 1, "ann_ms": 1.0, "exact_ms": 2.0},
     }  # fmt: skip
+    row = {"kind": "recommendations", "connections": 8, "rate": 7.0, "sampled": 3, "agree": 3}
+    outcome["open_loop"] = [row | times]
     message = serving.tables(outcome)
+    assert "| recommendations | 8 | 7 | 1.0 | 2.0 | 3 of 3 |" in message
     assert "| events | 8 | 9 | 1.0 | 2.0 |" in message
     assert "p99 at 1,000 events against 10: state, events: 1.00 x" in message
     assert "recall@10 1.000" in message

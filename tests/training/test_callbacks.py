@@ -12,7 +12,9 @@ from rich.console import Console
 
 from linrec.recommender import Recommender
 from linrec.runs.run import Run
-from linrec.training.callbacks import ConsoleProgress, TensorBoardLogger
+from linrec.training import callbacks
+from linrec.training.callbacks import ConsoleProgress, TensorBoardLogger, TimeLimit
+from linrec.types import InputError
 from tests.training.cases import SMALL, Recorder, digest, history_without_times
 
 ROW = {
@@ -131,3 +133,61 @@ def test_a_run_folder_is_tested_and_the_callbacks_hear_of_it(store, tmp_path: Pa
     heard.clear()
     Recommender(**SMALL | {"epochs": 1}).fit(store, callbacks=[Listener()])
     assert heard == []
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_line_per_minute_where_there_is_no_terminal(
+    terminal: bool, store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=terminal, width=100)
+    settings = SMALL | {"epochs": 1}
+    Recommender(**settings).fit(store, callbacks=[ConsoleProgress(console)])
+    assert "epoch 1/1  " not in shown.getvalue() or terminal  # it took no minute
+    monkeypatch.setattr(callbacks, "LINE_SECONDS", 0.0)
+    shown.truncate(0)
+    Recommender(**settings).fit(store, tmp_path / "run", callbacks=[ConsoleProgress(console)])
+    lines = [line for line in shown.getvalue().splitlines() if line.startswith("epoch 1/1  ")]
+    if not terminal:
+        assert "loss" in lines[0]
+        assert any("validating" in line for line in lines)
+        assert "testing  100 %" in shown.getvalue()
+
+
+def test_a_time_limit(store, tmp_path: Path) -> None:
+    settings = SMALL | {"epochs": 2, "dropout": 0.2}
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    found = Recommender(**settings).fit(store, run, callbacks=[TimeLimit(minutes=1e-9)])
+    assert found.trained is not None
+    assert found.trained.interrupted
+    assert found.trained.progress.epoch == 0
+    limit = TimeLimit(minutes=60)
+    Recommender(**settings).fit(store, run, resume=True, callbacks=[limit])
+    Recommender(**settings).fit(store, whole, callbacks=[limit])
+    assert digest(run / "model.safetensors") == digest(whole / "model.safetensors")
+    with pytest.raises(InputError, match="max_minutes=0 must be positive"):
+        TimeLimit(0)
+
+
+def test_hooks_around_everything(store) -> None:
+    heard: list[object] = []
+
+    class Listener(Recorder):
+        def on_fit_start(self) -> None:
+            heard.append("start")
+
+        def on_train_start(self, config: object) -> None:
+            heard.append(config)
+
+        def on_fit_end(self, *, finished: bool) -> None:
+            heard.append(finished)
+
+    found = Recommender(**SMALL | {"epochs": 1}).fit(store, callbacks=[Listener()])
+    assert heard == ["start", found.config, True]
+    heard.clear()
+    with pytest.raises(InputError):
+        Recommender(**SMALL).fit("no-such-file.csv", callbacks=[Listener()])
+    assert heard == ["start", False]
+    heard.clear()
+    baseline = Recommender(backbone="popularity").fit(store, callbacks=[Listener()])
+    assert heard == ["start", baseline.config, True]

@@ -41,6 +41,9 @@ class Backbone(nn.Module, ABC):
 
     config: ModelConfig
 
+    per_item: ClassVar[tuple[str, ...]] = ("item.weight",)
+    """Tensors in which row i belongs to item i; a warm start matches them by the items' ids."""
+
     untrained: Tensor | None = None
     """[n_items + 1], True on items that no training event has had, whose vectors mean nothing."""
 

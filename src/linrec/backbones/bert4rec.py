@@ -20,6 +20,7 @@ from linrec.types import PAD, Events
 class BERT4Rec(Backbone):
     Config: ClassVar[type[BERT4RecConfig]] = BERT4RecConfig
     config: BERT4RecConfig
+    per_item = ("item.weight", "bias")
 
     def __init__(self, config: BERT4RecConfig, features: ItemFeatures) -> None:
         super().__init__(config, features)

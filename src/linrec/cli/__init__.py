@@ -82,6 +82,7 @@ def main() -> None:
 
 def _flag(name: str, value: str | None) -> str:
     """An argument as the command line spells it."""
+    name = "from" if name == "start" else name  # which is no name for an argument in Python
     flag = f"--{name.replace('_', '-')}"
     return flag if value in (None, "True") else f"{flag} {value}"
 

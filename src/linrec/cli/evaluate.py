@@ -89,7 +89,7 @@ def evaluate_and_save(
 ) -> Evaluation:
     """Evaluate, save figures and ranks in the run, and print the table."""
     from linrec.cli.progress import counting
-    from linrec.evaluation import evaluation_table, gap_table
+    from linrec.evaluation import evaluation_table, gap_table, seen_table
 
     with counting("ranking users", console) as progress:
         evaluation, ranks = recommender.evaluate_users(progress=progress, **options)
@@ -97,4 +97,6 @@ def evaluate_and_save(
     console.print(evaluation_table(evaluation, run.folder.resolve().name))
     if evaluation.by_gap:
         console.print(gap_table(evaluation))
+    if evaluation.by_seen:
+        console.print(seen_table(evaluation))
     return evaluation

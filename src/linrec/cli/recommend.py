@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,7 +27,8 @@ class FilterFlags:
     where: list[str] | None = setting(
         None,
         "Recommend items with this feature: FEATURE=VALUE, or FEATURE=A,B for one of several "
-        "values. May be repeated; then all must hold.",
+        'values; a value with a comma is quoted: FEATURE="A, B",C. May be repeated; then all must '
+        "hold.",
     )
 
     def filters(self) -> dict[str, Any]:
@@ -122,10 +124,17 @@ def comma_list(text: str) -> list[str]:
 
 
 def _condition(text: str) -> tuple[str, list[str]]:
-    feature, _, values = text.partition("=")
-    if not feature.strip() or not comma_list(values):
+    feature, _, given = text.partition("=")
+    values = _quoted_list(given)
+    if not feature.strip() or not values:
         raise InputError(f"{argument('where', text)} is not FEATURE=VALUE, such as genre=Comedy")
-    return feature.strip(), comma_list(values)
+    return feature.strip(), values
+
+
+def _quoted_list(text: str) -> list[str]:
+    """As `comma_list`, with values in double quotes that may contain commas, as in a CSV file."""
+    rows = csv.reader([text.strip()], skipinitialspace=True)
+    return [value.strip() for row in rows for value in row if value.strip()]
 
 
 def _moment(at: str | None) -> str | float | None:

@@ -32,8 +32,28 @@ def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset of `linrec prepare`.")],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
     recipe: Annotated[str, typer.Option(help="A shipped recipe or a .toml file.")] = "default",
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Start from the weights and settings of this run, for at most 5 epochs; items "
+            "and feature values are matched by name.",
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run there.")] = False,
+    max_minutes: Annotated[
+        float | None,
+        typer.Option(help="Stop after so many minutes, as Ctrl-C would; --resume continues."),
+    ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Log settings, curves and figures to mlflow or wandb, which are extras of linrec. "
+            "May be repeated."
+        ),
+    ] = None,
     **settings: Any,
 ) -> None:
     """Train a model, keep the best of it, evaluate it and save it all in one folder.
@@ -55,18 +75,24 @@ def train(
       linrec train data/shop --out runs/baskets --targets basket
       linrec train data/shop --out runs/shop --final
       linrec train data/shop --out runs/shop --resume
+      linrec train data/tuesday --from runs/monday --out runs/tuesday
+      linrec train data/shop --out runs/shop --track mlflow --max-minutes 90
       linrec train data/shop --out runs/habits --backbone personal-decay
     """
     from rich.console import Console
 
-    from linrec.evaluation import evaluation_table, gap_table
+    from linrec.evaluation import evaluation_table, gap_table, seen_table
     from linrec.recommender import Recommender
-    from linrec.training.callbacks import ConsoleProgress
+    from linrec.training.callbacks import ConsoleProgress, TimeLimit
+    from linrec.training.trackers import tracker
 
     console = Console()
-    recommender = Recommender(recipe=recipe, **settings)
+    recommender = Recommender(recipe=recipe, start=start, **settings)
     shown = ConsoleProgress(console)
-    recommender.fit(data, out, resume=resume, overwrite=overwrite, callbacks=[shown])
+    callbacks = [shown, *(tracker(name, out.resolve().name) for name in track or ())]
+    if max_minutes is not None:
+        callbacks.append(TimeLimit(max_minutes))
+    recommender.fit(data, out, resume=resume, overwrite=overwrite, callbacks=callbacks)
     evaluation, trained = recommender.test_evaluation, recommender.trained
     assert trained is not None
     if evaluation is None or trained.interrupted:
@@ -76,6 +102,8 @@ def train(
     console.print(evaluation_table(evaluation, out.resolve().name))
     if evaluation.by_gap:
         console.print(gap_table(evaluation))
+    if evaluation.by_seen:
+        console.print(seen_table(evaluation))
 
 
 def _summary(recommender: Recommender) -> str:

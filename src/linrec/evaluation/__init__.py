@@ -3,6 +3,7 @@
 from linrec.baselines import BASELINES
 from linrec.evaluation.baselines import chosen_baselines, fit_baseline
 from linrec.evaluation.by_gap import GapFigures
+from linrec.evaluation.by_seen import SeenFigures
 from linrec.evaluation.comparison import Comparison, UserRanks, compare, comparison_to_dict
 from linrec.evaluation.metrics import (
     METRICS,
@@ -21,7 +22,13 @@ from linrec.evaluation.ranks import ProgressCallback, Ranking, RankOptions, Scor
 from linrec.evaluation.report import Evaluation, EvaluationOptions, evaluate
 from linrec.evaluation.resampling import Interval, bootstrap
 from linrec.evaluation.significance import PairedTest, paired
-from linrec.evaluation.tables import comparison_table, evaluation_table, gap_table, metric_label
+from linrec.evaluation.tables import (
+    comparison_table,
+    evaluation_table,
+    gap_table,
+    metric_label,
+    seen_table,
+)
 from linrec.evaluation.verdict import AgainstBaseline
 
 __all__ = [
@@ -40,6 +47,7 @@ __all__ = [
     "RankOptions",
     "Ranking",
     "Scorer",
+    "SeenFigures",
     "UserRanks",
     "bootstrap",
     "chosen_baselines",
@@ -64,4 +72,5 @@ __all__ = [
     "per_user",
     "rank_targets",
     "recall",
+    "seen_table",
 ]

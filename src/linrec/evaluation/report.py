@@ -15,6 +15,7 @@ from linrec.data.dataset.splits import Holdout, Part, Split
 from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.baselines import Choice, chosen_baselines, hidden_note, rank_baselines
 from linrec.evaluation.by_gap import GapFigures, figures_by_gap
+from linrec.evaluation.by_seen import SeenFigures, figures_by_seen
 from linrec.evaluation.metrics import intervals, list_figures, means
 from linrec.evaluation.negatives import Protocol, check_protocol
 from linrec.evaluation.ranks import ProgressCallback, Ranking, RankOptions, Scorer, rank_targets
@@ -96,6 +97,7 @@ class Evaluation:
     ] = field(default_factory=dict)
     request_time: RequestTime | None = None  # None: the model reads no times
     by_gap: dict[str, GapFigures] = field(default_factory=dict)  # from the last event to the target
+    by_seen: dict[str, SeenFigures] = field(default_factory=dict)  # empty if seen ones are hidden
     splitting: str = LEAVE_ONE_OUT  # how the split was made, in words
     targets: str = NEXT  # what was predicted of it: next, a number, basket or every
     n_rows: int | None = None  # histories that were predicted from; None: one for each user
@@ -207,6 +209,9 @@ def evaluate(
         against=against_best(ranking.ranks, beside.ranks, options.ks, options.seed, owners),
         request_time=options.request_time if options.reads_time else None,
         by_gap=figures_by_gap(holdout, ranking.ranks, options.ks),
+        by_seen={}
+        if options.hides
+        else figures_by_seen(ranking.seen, ranking.ranks, beside.ranks, options.ks),
         splitting=options.splitting,
         targets=options.targets,
         n_rows=None if owners is None else len(holdout),

@@ -146,6 +146,24 @@ def gap_table(evaluation: Evaluation) -> Table:
     return table
 
 
+def seen_table(evaluation: Evaluation) -> Table:
+    """NDCG of the model and the baselines on targets that the user had had, and on new ones."""
+    metric = gap_metrics(evaluation)[0]
+    table = Table(title=f"{metric_label(metric)} by whether the user had had the target")
+    table.add_column("target")
+    table.add_column("targets", justify="right")
+    table.add_column("model", justify="right")
+    for baseline in evaluation.baselines:
+        table.add_column(baseline.replace("personal-", "personal-\n"), justify="right")
+    for kind, figures in evaluation.by_seen.items():
+        means = [figures.metrics[metric], *(one[metric] for one in figures.baselines.values())]
+        cells = [figure(metric, mean) for mean in means]
+        table.add_row(kind, f"{figures.n_targets:,}", *cells)
+    if len(evaluation.baselines) > BESIDE_INTERVALS:
+        table.box, table.padding, table.pad_edge = SIMPLE_HEAD, (0, 0, 0, 0), False
+    return table
+
+
 def gap_metrics(evaluation: Evaluation) -> list[str]:
     """What the table shows of each gap: NDCG and Recall at 10, or at the longest list."""
     cut = 10 if 10 in evaluation.ks else max(evaluation.ks)

@@ -16,6 +16,7 @@ class FieldEmbedding(nn.Module):
 
     def __init__(self, field: Field, codes: Tensor, width: int) -> None:
         super().__init__()
+        self.field = field
         self.value = nn.Embedding(field.size, width, padding_idx=NOTHING)
         # not part of the weights: rebuilt from the items and the field's vocabulary
         self.register_buffer("codes", codes, persistent=False)

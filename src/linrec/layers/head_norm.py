@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-# small beside the squares of what attention returns, and zero stays zero
-EPSILON = 1e-8
+from linrec.ops.head_norm import head_norm
 
 
 class HeadNorm(nn.Module):
@@ -20,7 +19,5 @@ class HeadNorm(nn.Module):
         self.scale = nn.Parameter(torch.ones(heads, head_width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, heads, N, head_width] -> same; squares are summed in float32 or wider."""
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        size = torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPSILON)
-        return (wide * size * self.scale[:, None]).to(x.dtype)
+        """[B, heads, N, head_width] -> same."""
+        return head_norm(x, self.scale)

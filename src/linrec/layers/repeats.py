@@ -7,12 +7,14 @@ decides when to repeat and when to explore. Items without a past get no addition
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from linrec.data.dataset.half_lives import IN_EVENTS, IN_SECONDS, half_lives
+from linrec.ops import fused, rows
 from linrec.types import PastCounts
 
 
@@ -38,7 +40,31 @@ class Pairs(NamedTuple):
 
     rows: Tensor  # [P] int64, the target, counted from the first one asked for
     items: Tensor  # [P] int64
-    features: Tensor  # [P, 1 + K] float32: 1 and the logarithms of the counts
+    past: PastCounts  # of these targets alone
+
+    def gains(self, weights: Tensor) -> Tensor:
+        """The addition of each pair, with the weights [R, 1 + K] of the targets: [P]."""
+        if fused.takes(weights, (torch.float32,)):
+            return rows.repeat_gains(*_rates(self.past), self.past, weights)
+        return (self.features().to(weights.dtype) * weights[self.rows]).sum(1)
+
+    def to_weights(self, gradient: Tensor) -> Tensor:
+        """The gradient of the weights, from that of the additions: [P] -> [R, 1 + K]."""
+        if fused.takes(gradient, (torch.float32,)):
+            return rows.repeat_to_weights(*_rates(self.past), self.past, gradient)
+        each = self.features().to(gradient.dtype) * gradient[:, None]
+        counts = self.past.counts
+        return torch.segment_reduce(each, "sum", lengths=counts, axis=0, unsafe=True)
+
+    def features(self) -> Tensor:
+        """1 and the logarithms of the counts, [P, 1 + K] float32: what the kernels never hold."""
+        past, rows = self.past, self.rows
+        ages = (past.ends - 1)[rows] - past.places[past.newest]
+        seconds = None
+        if past.times is not None and past.moments is not None:
+            seconds = past.moments[rows] - past.times[past.newest]
+        logs = (past.sums[past.newest] * remaining(ages, seconds)).log1p_()
+        return nn.functional.pad(logs, (1, 0), value=1.0)
 
 
 def pairs_of(past: PastCounts, begin: int = 0, end: int | None = None) -> Pairs:
@@ -47,25 +73,35 @@ def pairs_of(past: PastCounts, begin: int = 0, end: int | None = None) -> Pairs:
     rows = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
     first = int(past.counts[:begin].sum())
     newest = past.newest[first : first + len(rows)]
-    ages = (past.ends[begin:end] - 1)[rows] - past.places[newest]
-    seconds = None
-    if past.times is not None and past.moments is not None:
-        seconds = past.moments[begin:end][rows] - past.times[newest]
-    logs = (past.sums[newest] * remaining(ages, seconds)).log1p_()
-    return Pairs(rows, past.items[newest], nn.functional.pad(logs, (1, 0), value=1.0))
+    moments = None if past.moments is None else past.moments[begin:end]
+    some = past._replace(
+        newest=newest, counts=counts, ends=past.ends[begin:end], moments=moments, seen=None
+    )
+    return Pairs(rows, past.items[newest], some)
+
+
+def _rates(past: PastCounts) -> tuple[Tensor, int]:
+    """1 / half-life of each count, and how many of them decay with events."""
+    timed = past.times is not None and past.moments is not None
+    return _all_rates(timed), len(IN_EVENTS)
+
+
+@cache
+def _all_rates(timed: bool) -> Tensor:
+    return 1.0 / torch.tensor(IN_EVENTS + (IN_SECONDS if timed else ()))
 
 
 def remaining(events: Tensor, seconds: Tensor | None) -> Tensor:
     """As `half_lives.remaining`, in float32: what is left of a count at these ages, [P, K]."""
-    left = torch.exp2(events.float()[:, None] * -_rates(IN_EVENTS, events.device))
+    left = torch.exp2(events.float()[:, None] * -_rates_of(IN_EVENTS, events.device))
     if seconds is None:
         return left
     ages = seconds.clamp(min=0).float()[:, None]
-    in_time = torch.exp2(ages * -_rates(IN_SECONDS, events.device))
+    in_time = torch.exp2(ages * -_rates_of(IN_SECONDS, events.device))
     return torch.cat([left, in_time.nan_to_num_(nan=0.0)], 1)
 
 
-def _rates(half_lives: tuple[float, ...], device: torch.device) -> Tensor:
+def _rates_of(half_lives: tuple[float, ...], device: torch.device) -> Tensor:
     return 1.0 / torch.tensor(half_lives, device=device)
 
 
@@ -90,24 +126,11 @@ class _Additions(torch.autograd.Function):
     def forward(
         ctx: Any, weights: Tensor, past: PastCounts, begin: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        pairs = pairs_of(past, begin, begin + len(weights))
-        ctx.past, ctx.begin, ctx.rows, ctx.dtype = past, begin, len(weights), weights.dtype
+        pairs = ctx.pairs = pairs_of(past, begin, begin + len(weights))
+        ctx.dtype = weights.dtype
         ctx.mark_non_differentiable(pairs.rows, pairs.items)
-        return pairs.rows, pairs.items, weighted(pairs, weights)
+        return pairs.rows, pairs.items, pairs.gains(weights)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        pairs = pairs_of(ctx.past, ctx.begin, ctx.begin + ctx.rows)
-        counts = ctx.past.counts[ctx.begin : ctx.begin + ctx.rows]
-        return to_weights(pairs, counts, gradients[2]).to(ctx.dtype), None, None
-
-
-def weighted(pairs: Pairs, weights: Tensor) -> Tensor:
-    """The addition of each pair: [P]."""
-    return (pairs.features.to(weights.dtype) * weights[pairs.rows]).sum(1)
-
-
-def to_weights(pairs: Pairs, counts: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient of the weights, from that of the additions: [P] -> [R, 1 + K]."""
-    each = pairs.features.to(gradient.dtype) * gradient[:, None]
-    return torch.segment_reduce(each, "sum", lengths=counts, axis=0, unsafe=True)
+        return ctx.pairs.to_weights(gradients[2].contiguous()).to(ctx.dtype), None, None

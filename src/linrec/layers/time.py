@@ -15,7 +15,7 @@ LONGEST = BUCKETS - 2  # from 2 ** 30.5 seconds, 48 years
 
 # bucket b begins at bound b - 1. A comparison gives every runtime the same bucket, where a
 # logarithm may round to either side of a power of two.
-_BOUNDS = torch.tensor(
+GAP_BOUNDS = torch.tensor(
     [torch.finfo(torch.float64).tiny] + [2 ** (half / 2) for half in range(1, LONGEST)],
     dtype=torch.float64,
 )
@@ -28,7 +28,7 @@ def gap_buckets(seconds: Tensor) -> Tensor:
     says much (both events were sent at once). A part of a second counts as a second.
     """
     seconds = seconds.double().contiguous()
-    buckets = torch.bucketize(seconds, _BOUNDS.to(seconds.device), right=True)
+    buckets = torch.bucketize(seconds, GAP_BOUNDS.to(seconds.device), right=True)
     return torch.where(seconds >= 0, buckets, UNKNOWN)
 
 

@@ -34,25 +34,51 @@ class PastScores(NamedTuple):
     own: Tensor  # [R], what the target itself gains
     scores: Tensor  # [R, U], with what they gain
     others: Tensor  # [R, U] bool, True on the past items of a target, except the target itself
+    drawn: Tensor  # [R, D] bool, which of the items that were given are past items
 
 
 def past_scores(
-    hidden: Tensor, targets: Tensor, items: ItemVectors, repeats: Repeats
+    hidden: Tensor,
+    targets: Tensor,
+    items: ItemVectors,
+    repeats: Repeats,
+    drawn: Tensor | None = None,
 ) -> Iterator[PastScores]:
-    """hidden: [T, d], targets: [T]. Of `ROWS` targets at a time, in their order."""
+    """hidden: [T, d], targets: [T]. Of `ROWS` targets at a time, in their order.
+
+    drawn: [D], the negatives, if all targets share them.
+    """
+    drawn = targets[:0] if drawn is None else drawn
+    # one lookup for all: its gradient is a table as large as the catalogue
+    known = torch.unique(repeats.past.items)
+    vectors, bias = items.of(known)
+    different, copies = torch.unique(drawn, return_inverse=True)
+    largest = int(torch.cat([known, drawn, targets]).max()) if len(targets) else 0
+    column_of, draw_of = _places(known, largest), _places(different, largest)
     for begin in range(0, len(targets), ROWS):
         rows = slice(begin, begin + ROWS)
         x, target = hidden[rows], targets[rows]
         gained = additions(repeats.weights[rows].to(hidden.dtype), repeats.past, begin)
-        known, column = torch.unique(gained.items, return_inverse=True)
-        vectors, bias = items.of(known)
         with torch.autocast(hidden.device.type, enabled=False):
-            scores = x @ vectors.to(x.dtype).T if bias is None else torch.addmm(bias, x, vectors.T)
-        scores = scores.index_put((gained.rows, column), gained.values, accumulate=True)
-        others = torch.zeros_like(scores, dtype=torch.bool)
+            some = vectors.to(x.dtype).T
+            scores = x @ some if bias is None else torch.addmm(bias.to(x.dtype), x, some)
+        place = gained.rows * len(known) + column_of[gained.items]
+        scores = scores.flatten().index_add(0, place, gained.values).view(scores.shape)
         is_target = gained.items == target[gained.rows]
-        others[gained.rows, column] = ~is_target
+        others = torch.zeros_like(scores, dtype=torch.bool)
+        others.view(-1)[place] = ~is_target
         own = torch.zeros_like(x[:, 0]).index_add(
             0, gained.rows[is_target], gained.values[is_target]
         )
-        yield PastScores(own, scores, others)
+        draw = draw_of[gained.items]
+        hit = draw >= 0
+        seen = torch.zeros(len(x), len(different), dtype=torch.bool, device=x.device)
+        seen[gained.rows[hit], draw[hit]] = True
+        yield PastScores(own, scores, others, seen.index_select(1, copies))
+
+
+def _places(items: Tensor, largest: int) -> Tensor:
+    """Where each item is in a list, -1 if nowhere: [largest + 1]."""
+    table = torch.full((largest + 1,), -1, device=items.device)
+    table[items] = torch.arange(len(items), device=items.device)
+    return table

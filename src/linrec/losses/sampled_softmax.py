@@ -58,9 +58,8 @@ class SampledSoftmax(Loss):
             hits |= seen_among(seen, drawn[None], together=max(count, 1))
         if repeats is None:
             return sampled_softmax(own, others, hits)
-        if repeats.past.seen is not None:
-            hits |= seen_among(repeats.past.seen, drawn[None], together=max(count, 1))
-        past = list(past_scores(hidden, targets, items, repeats))
+        past = list(past_scores(hidden, targets, items, repeats, drawn))
+        hits |= torch.cat([hits[:0], *(part.drawn for part in past)])
         own = own + torch.cat([own[:0], *(part.own for part in past)])
         of_past = [_whole(part.scores, ~part.others) for part in past]
         return sampled_softmax(own, others, hits, torch.cat([own[:0], *of_past]))

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from linrec.layers.repeats import pairs_of, to_weights, weighted
+from linrec.layers.repeats import pairs_of
 from linrec.losses.items import ItemVectors, Scored
 from linrec.losses.loss import Loss, at_targets
 from linrec.losses.repeats import Repeats
-from linrec.ops.exponentials import exponentials_
+from linrec.ops.cross_entropy import cross_entropy_
 from linrec.types import PAD, PastCounts, SeenItems
 
 # scores held at a time, 4 MB of them, which stay in the cache ...
@@ -77,20 +77,6 @@ def _cross_entropy(
     return loss
 
 
-def hide_seen_(scores: Tensor, seen: SeenItems, begin: int) -> None:
-    """Set the scores [R, n_items] of targets begin, begin + 1, ... at what they have seen to -inf.
-
-    One write per hidden score, never more than there are scores.
-    """
-    starts, counts = (x[begin : begin + len(scores)] for x in (seen.starts, seen.counts))
-    offset = counts.cumsum(0) - counts
-    rows = torch.arange(len(scores), device=scores.device) * scores.shape[1]
-    places = torch.arange(int(counts.sum()), device=scores.device)
-    items = seen.items[places.add_(torch.repeat_interleave(starts - offset, counts))]
-    items += torch.repeat_interleave(rows - PAD - 1, counts)
-    scores.view(-1).index_fill_(0, items, -torch.inf)
-
-
 def _chunk_rows(targets: int, items: int) -> int:
     """Chunks of equal size, because a small remainder is slow, and whole registers of rows."""
     most = max(SCORES // max(items, 1), MIN_ROWS)
@@ -123,30 +109,28 @@ class _CrossEntropy(torch.autograd.Function):
         to_bias = None if bias is None else torch.zeros_like(bias)
         repeats = None if weights is None or past is None else _RepeatRows(weights, past)
         rows = _chunk_rows(len(hidden), len(items))
-        scores = vectors.new_empty(rows, len(items))
+        # a bias or what past items gain would be lost in the rounding of narrow scores
+        exact = bias is not None or repeats is not None
+        scores = hidden.new_empty(rows, len(items), dtype=vectors.dtype if exact else narrow)
         total = vectors.new_zeros(())
         for begin in range(0, len(hidden), rows):
-            x, own, gradient = (y[begin : begin + rows] for y in (hidden, labels, to_hidden))
-            share, own = scores[: len(x)], own[:, None] - PAD - 1
+            chunk = slice(begin, begin + rows)
+            x, gradient = hidden[chunk], to_hidden[chunk]
+            share = scores[: len(x)]
             _product(x, items.T, out=share)
             if bias is not None:
                 share += bias[PAD + 1 :]
             if repeats is not None:
                 repeats.add_(share, begin)
-            right = share.gather(1, own)
-            if seen is not None:
-                hide_seen_(share, seen, begin)
-                share.scatter_(1, own, right)
-            largest, whole = exponentials_(share)
-            total += (whole.log() + largest - right).sum()
-            # softmax minus one-hot, times the sum: the difference is taken before rounding, and
-            # the division where it is one number per row and not one per item
-            difference = share.scatter_add_(1, own, -whole).to(narrow)
+            past_items = None if seen is None else seen.of(chunk)
+            whole, losses = cross_entropy_(share, labels[chunk] - PAD - 1, past_items)
+            total += losses.sum()
+            difference = share.to(narrow)
             _product(difference, items, out=gradient)
-            gradient.div_(whole)
-            _add_product_(to_vectors[PAD + 1 :], difference.T, (x / whole).to(narrow))
+            gradient.div_(whole[:, None])
+            _add_product_(to_vectors[PAD + 1 :], difference.T, (x / whole[:, None]).to(narrow))
             if to_bias is not None:
-                to_bias[PAD + 1 :].addmv_(share.T, whole[:, 0].reciprocal())
+                to_bias[PAD + 1 :].addmv_(share.T, whole.reciprocal())
             if repeats is not None:
                 repeats.differentiate(share, whole)
         ctx.save_for_backward(
@@ -182,13 +166,13 @@ class _RepeatRows:
         self.chunk = slice(begin, begin + len(scores))
         self.pairs = pairs_of(self.past, begin, begin + len(scores))
         self.places = self.pairs.rows * scores.shape[1] + (self.pairs.items - PAD - 1)
-        gained = weighted(self.pairs, self.weights[self.chunk])
+        gained = self.pairs.gains(self.weights[self.chunk])
         scores.view(-1).index_add_(0, self.places, gained)
 
     def differentiate(self, difference: Tensor, whole: Tensor) -> None:
-        """difference: softmax minus one-hot, times `whole` [R, 1], of the same scores."""
-        gradient = difference.view(-1)[self.places] / whole[self.pairs.rows, 0]
-        self.to_weights[self.chunk] = to_weights(self.pairs, self.past.counts[self.chunk], gradient)
+        """difference: softmax minus one-hot, times `whole` [R], of the same scores."""
+        gradient = difference.view(-1)[self.places] / whole[self.pairs.rows]
+        self.to_weights[self.chunk] = self.pairs.to_weights(gradient)
 
 
 def _product(a: Tensor, b: Tensor, *, out: Tensor) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrec.ops import fused
+from linrec.ops import fused, rows
 
 CHANCES = 2**16  # 16 bits decide on a number: shares are rounded to multiples of 1 / 65,536
 BLOCK = 16  # as in native/problem.hpp
@@ -42,7 +42,7 @@ def _apply(x: Tensor, threshold: int, seed: int) -> Tensor:
     # argument of a Function beyond 63 bits
     spread_seed = seed * 0x9E3779B97F4A7C15 % 2**64
     if fused.takes(x):
-        return fused.dropout(x, spread_seed, threshold, scale)
+        return rows.dropout(x, spread_seed, threshold, scale)
     kept = draws(x.numel(), spread_seed, x.device).view(x.shape) >= threshold
     # in float32 or wider and rounded once, as the kernel does
     wide = torch.promote_types(x.dtype, torch.float32)

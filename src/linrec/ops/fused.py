@@ -56,6 +56,17 @@ def instructions() -> str:
     return name
 
 
+def native() -> Any:
+    """The compiled module, or None if there is none or it is switched off."""
+    return _native if are_enabled() else None
+
+
+def library() -> Any:
+    """The compiled module, switched off or not: the way back takes the kernel of the way there."""
+    assert _native is not None
+    return _native
+
+
 # torch.compile cannot read a context variable
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def are_enabled() -> bool:
@@ -134,22 +145,6 @@ def takes(x: Tensor, dtypes: tuple[torch.dtype, ...] = DTYPES) -> bool:
     )
 
 
-def dropout(x: Tensor, seed: int, threshold: int, scale: float) -> Tensor:
-    """What linrec.ops.dropout computes, outside autograd."""
-    assert _native is not None
-    out, threads = torch.empty_like(x), torch.get_num_threads()
-    _native.dropout(x.detach().view(-1), seed, threshold, scale, threads, out.view(-1))
-    return out
-
-
-def exponentials_(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """What linrec.ops.exponentials computes, outside autograd."""
-    assert _native is not None
-    largest, total = scores.new_empty(len(scores)), scores.new_empty(len(scores))
-    _native.exponentials(scores.detach(), torch.get_num_threads(), largest, total)
-    return largest[:, None], total[:, None]
-
-
 @torch.library.custom_op("linrec::attend", mutates_args=())
 def _attend(
     parts: Sequence[Tensor],
@@ -168,7 +163,7 @@ def _attend(
         return out
     assert _native is not None
     _native.forward(
-        rule, _rows(q), _rows(k), _rows(v), _plain(keep), _plain(decay), causal,
+        rule, _rows(q), _rows(k), _rows(v), plain(keep), plain(decay), causal,
         torch.get_num_threads(), out,
     )  # fmt: skip
     return out
@@ -196,7 +191,7 @@ def _attend_backward(
     # each head of each sequence writes its own share, so the sum does not depend on the threads
     shares = None if decay is None else torch.zeros(q.shape[:2], dtype=torch.float64)
     _native.backward(
-        rule, _rows(q), _rows(k), _rows(v), _plain(keep), _plain(decay), causal,
+        rule, _rows(q), _rows(k), _rows(v), plain(keep), plain(decay), causal,
         torch.get_num_threads(), _rows(dout), dq, dk, dv, shares,
     )  # fmt: skip
     return [*gradients, dout.new_empty(0) if shares is None else shares.sum(0).float()]
@@ -286,5 +281,5 @@ def _rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _plain(x: Tensor | None) -> Tensor | None:
+def plain(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.detach().contiguous()

@@ -38,9 +38,10 @@ class RunDescription(BaseModel):
     model: Annotated[AnyConfig, BeforeValidator(_as_config)]
     training: dict[str, Any] = {}
     n_items: int
-    dataset: dict[str, Any] = {}  # fingerprint, path
+    dataset: dict[str, Any] = {}  # fingerprint, path, time of the newest event
     final: bool = False  # whether the weights were trained on all events, the held-out ones too
     features: tuple[Field, ...] = ()  # the item features that the model reads, with vocabularies
+    start: dict[str, Any] | None = None  # of a warm start: the run, its weights, what changed
 
     def config(self, source: str) -> RunConfig:
         """The settings of the run; `source` names the file in error messages."""

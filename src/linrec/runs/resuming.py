@@ -25,6 +25,25 @@ def check_same_dataset(folder: Path, begun: RunDescription, description: RunDesc
         )
 
 
+def check_same_start(folder: Path, begun: RunDescription, description: RunDescription) -> None:
+    """A run that is resumed before its first checkpoint, or `final`, needs its start again."""
+    before, now = begun.start, description.start
+    if before is None and now is not None:
+        raise InputError(
+            f"{folder} was begun without {argument('start')}; leave it out to resume it"
+        )
+    if before is not None and now is None:
+        raise InputError(
+            f"{folder} was begun from {before['run']}; resume it with "
+            f"{argument('start', before['run'])}"
+        )
+    if before is not None and now is not None and before["weights"] != now["weights"]:
+        raise InputError(
+            f"{folder} was begun from other weights than those that are now in {now['run']}; "
+            f"train without {argument('resume', True)} in another folder"
+        )
+
+
 def check_same_settings(folder: Path, begun: RunConfig, description: RunDescription) -> None:
     before, now = begun.as_dict(), description.config("the settings").as_dict()
     epochs = [settings["training"]["epochs"] for settings in (before, now)]

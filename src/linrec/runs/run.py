@@ -28,7 +28,7 @@ from linrec.runs.evaluations import name_of, pack_ranks, read_ranks
 from linrec.runs.files import RunFiles
 from linrec.runs.history import Row
 from linrec.runs.report import report_page
-from linrec.runs.resuming import check_same_dataset, check_same_settings
+from linrec.runs.resuming import check_same_dataset, check_same_settings, check_same_start
 from linrec.runs.samples import Sample
 from linrec.runs.tensors import TRAIN_AGAIN, pack_tensors, read_tensors
 from linrec.runs.weights import AnyModel, UnfitWeightsError, build_around, check_values
@@ -141,6 +141,7 @@ class Run:
         """Open a run to continue its training, which must be the one that is described."""
         run = cls.open(folder)
         check_same_dataset(folder, run.description, description)
+        check_same_start(folder, run.description, description)
         check_same_settings(folder, run.config, description)
         if not features.same_as(run.features):
             data = description.dataset.get("path") or "the given data"

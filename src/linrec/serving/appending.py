@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import sleep, time
 
+from linrec.serving.heads import HeadCache
+from linrec.serving.ids import check_new_id
 from linrec.serving.model import STRETCH, ServedModel
 from linrec.serving.settings import EngineSettings
 from linrec.serving.snapshot import Origin, Snapshot
-from linrec.serving.stores import Change, Event, Head, Store, StoreError, new_version
+from linrec.serving.stores import (
+    Change,
+    Event,
+    Head,
+    Store,
+    StoredSnapshot,
+    StoreError,
+    new_version,
+)
+from linrec.serving.stores.store import MAX_SNAPSHOTS, MODEL_BYTES
 from linrec.types import InputError
 
 ATTEMPTS = 50  # against faster writers, each of which has stored an event
@@ -49,6 +60,16 @@ class Append:
     events: Sequence[NewEvent]
 
 
+def check_ids(requests: Sequence[Append]) -> None:
+    """Raise InputError if one of them must not be stored."""
+    for request in requests:
+        check_new_id(request.user)
+        for event in request.events:
+            check_new_id(event.item)
+            if event.id is not None:
+                check_new_id(event.id)
+
+
 @dataclass(frozen=True, slots=True)
 class Appended:
     user: str
@@ -70,6 +91,7 @@ class _Job:
     too_old: int = 0
     version: str = ""  # of the head, once this attempt is committed
     snapshot: bytes | None = None
+    after: Snapshot | None = None  # the same, not packed
 
 
 Outcome = Appended | Exception
@@ -77,9 +99,13 @@ Outcome = Appended | Exception
 
 class Appender:
     def __init__(
-        self, store: Store, settings: EngineSettings, model: Callable[[], ServedModel]
+        self,
+        store: Store,
+        heads: HeadCache,
+        settings: EngineSettings,
+        model: Callable[[], ServedModel],
     ) -> None:
-        self._store, self._settings, self._model = store, settings, model
+        self._store, self._heads, self._settings, self._model = store, heads, settings, model
 
     def append(self, requests: list[Append]) -> list[Outcome]:
         """The result of each request; requests of one user keep their order."""
@@ -107,15 +133,13 @@ class Appender:
 
     def _round(self, jobs: list[_Job]) -> dict[int, Outcome]:
         """At most one request per user; those that lost to another writer have no result yet."""
-        heads = self._store.heads([job.request.user for job in jobs])
-        ids = [[event.id for event in job.request.events if event.id is not None] for job in jobs]
-        kept = [[] if head is None else some for head, some in zip(heads, ids, strict=True)]
         users = [job.request.user for job in jobs]
-        known = self._store.known_ids(list(zip(users, kept, strict=True)))
+        heads = self._heads.recent(users)
         done: dict[int, Outcome] = {}
-        for job, head, old in zip(jobs, heads, known, strict=True):
+        for job, head, old in zip(jobs, heads, self._known_ids(jobs, heads), strict=True):
             # nothing of an earlier attempt may be committed: another writer changed the user since
-            job.head, job.version, job.snapshot = head, new_version(), None
+            job.head, job.version = head, new_version()
+            job.snapshot = job.after = None
             try:
                 self._plan(job, old)
             except (LateEventError, FutureEventError) as error:
@@ -123,12 +147,58 @@ class Appender:
                 continue
             if not job.events:  # all of them were here before
                 done[job.position] = self._outcome(job)
-        jobs = [job for job in jobs if job.position not in done]
+        self._leave_out_outdated(jobs, done)
+        jobs = [job for job in jobs if job.position not in done and job.version]
         self._advance(jobs)
-        for job, ok in zip(jobs, self._store.commit([self._change(j) for j in jobs]), strict=True):
+        changes = [self._change(job) for job in jobs]
+        for job, ok in zip(jobs, self._store.commit(changes) if jobs else [], strict=True):
             if ok:
                 done[job.position] = self._outcome(job)
+            self._remember(job, ok)
         return done
+
+    def _known_ids(self, jobs: list[_Job], heads: list[Head | None]) -> list[set[str]]:
+        ids = [
+            [] if head is None else [e.id for e in job.request.events if e.id is not None]
+            for job, head in zip(jobs, heads, strict=True)
+        ]
+        if not any(ids):
+            return [set() for _ in jobs]
+        users = [job.request.user for job in jobs]
+        return self._store.known_ids(list(zip(users, ids, strict=True)))
+
+    def _leave_out_outdated(self, jobs: list[_Job], done: dict[int, Outcome]) -> None:
+        """What is decided without a commit must have been decided on what is stored now."""
+        decided = [job for job in jobs if job.position in done]
+        if not decided:
+            return
+        users, heads = [job.request.user for job in decided], [job.head for job in decided]
+        for job, right in zip(decided, self._heads.are_current(users, heads), strict=True):
+            if not right:
+                del done[job.position]
+                job.version = ""  # not in this round
+
+    def _remember(self, job: _Job, committed: bool) -> None:
+        """The head after the commit, so that the next event need not read it."""
+        user, content = job.request.user, job.snapshot
+        if not committed or content is None:
+            self._heads.drop(user)
+            return
+        total, new = self._total(job), len(job.events)
+        before = float("-inf") if job.head is None else job.head.newest
+        newest = max(before, job.events[-1].time)
+        model = content[:MODEL_BYTES]
+        others = () if job.head is None else job.head.snapshots
+        kept = [
+            replace(each, missing=each.missing + new)
+            for each in others
+            if each.content[:MODEL_BYTES] != model
+        ][: MAX_SNAPSHOTS - 1]
+        made = StoredSnapshot(job.version, total, 0, content)
+        head = Head(job.version, total, newest, (made, *kept))
+        if job.after is not None:
+            head.unpacked[model] = job.after
+        self._heads.put(user, head)
 
     def _plan(self, job: _Job, old: set[str]) -> None:
         """Which events are new, and at what time."""
@@ -189,6 +259,7 @@ class Appender:
         if ready:
             for job, after in zip(ready, model.advance(users), strict=True):
                 job.snapshot = model.write(after, Origin(job.version, self._total(job)))
+                job.after = after
 
     def _state(self, model: ServedModel, job: _Job) -> tuple[Snapshot | None, list[Event]]:
         """The state to advance, and events that a server with another model stored since."""

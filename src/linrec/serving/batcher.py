@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import BoundedSemaphore, Event, Lock, Thread
 from time import monotonic
@@ -32,7 +32,7 @@ class BusyError(RuntimeError):
 class _Waiting(Generic[Request, Response]):
     request: Request
     scope: Event | None  # set once nobody waits for the response
-    future: Future[Response] = field(default_factory=Future)
+    deliver: Callable[[Response | Exception], None]  # called once
 
     @property
     def cancelled(self) -> bool:
@@ -42,8 +42,9 @@ class _Waiting(Generic[Request, Response]):
 class Batcher(Generic[Request, Response]):
     """One thread that takes what has gathered while it was busy, up to `size` requests.
 
-    An idle batcher responds at once. `wait` makes it linger for company, which costs a lone caller
-    that long and pays only where a batch costs little more than a single request.
+    An idle batcher responds at once, in the caller's own thread. `wait` makes it linger for
+    company, which costs a lone caller that long and pays only where a batch costs little more than
+    a single request.
     """
 
     def __init__(
@@ -57,39 +58,73 @@ class Batcher(Generic[Request, Response]):
     ) -> None:
         self._work, self._size, self._wait, self._max_waiting = work, size, wait, max_waiting
         self._queue: SimpleQueue[_Waiting[Request, Response] | None] = SimpleQueue()
+        self._wake: SimpleQueue[None] = SimpleQueue()  # one entry per entry of the queue
         self._lock, self._closed = Lock(), False
+        self._working = Lock()  # held by whoever processes a batch
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, requests: Sequence[Request]) -> list[Response]:
         """All responses, in order; raises what the first failing one raised."""
         check_cancelled()
-        scope = current_scope()
-        waiting: list[_Waiting[Request, Response]] = [_Waiting(each, scope) for each in requests]
+        if not self._wait and self._queue.empty() and self._working.acquire(blocking=False):
+            try:
+                self._check_open()
+                return [response for some in self._pieces(requests) for response in _raised(some)]
+            finally:
+                self._working.release()
+        futures: list[Future[Response]] = [Future() for _ in requests]
+        self.enqueue(requests, [_resolver(future) for future in futures], current_scope())
+        return [future.result() for future in futures]
+
+    def enqueue(
+        self,
+        requests: Sequence[Request],
+        deliver: Sequence[Callable[[Response | Exception], None]],
+        scope: Event | None = None,
+    ) -> None:
+        """Without waiting: each response is delivered, by another thread, when it is there."""
         with self._lock:  # nothing may be queued behind the end
-            if self._closed:
-                raise ClosedError("the engine is closed")
+            self._check_open()
             queued = self._queue.qsize()
-            if queued and queued + len(waiting) > self._max_waiting:
+            if queued and queued + len(requests) > self._max_waiting:
                 raise BusyError
-            for each in waiting:
-                self._queue.put(each)
-        return [each.future.result() for each in waiting]
+            for request, each in zip(requests, deliver, strict=True):
+                self._put(_Waiting(request, scope, each))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the engine is closed")
+
+    def _pieces(self, requests: Sequence[Request]) -> Iterator[Sequence[Response | Exception]]:
+        for first in range(0, len(requests), self._size):
+            yield self._responses(list(requests[first : first + self._size]))
 
     def close(self) -> None:
         """Process what was taken, then end."""
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._queue.put(None)
+                self._put(None)
         self._thread.join()
+        with self._working:  # whoever responds to itself ends first
+            pass
+
+    def _put(self, waiting: _Waiting[Request, Response] | None) -> None:
+        self._queue.put(waiting)
+        self._wake.put(None)
 
     def _run(self) -> None:
-        while (first := self._queue.get()) is not None:
-            batch, more = self._gather(first)
-            self._process(batch)
-            if not more:
-                return
+        more = True
+        while more:
+            self._wake.get()
+            # what waits stays in the queue until then, and is counted; an earlier batch may take it
+            with self._working, contextlib.suppress(Empty):
+                first = self._queue.get_nowait()
+                if first is None:
+                    return
+                batch, more = self._gather(first)
+                self._process(batch)
 
     def _gather(
         self, first: _Waiting[Request, Response]
@@ -107,23 +142,42 @@ class Batcher(Generic[Request, Response]):
         return batch, True
 
     def _process(self, batch: list[_Waiting[Request, Response]]) -> None:
+        wanted = []
         for each in batch:
             if each.cancelled:
-                each.future.set_exception(CancelledError("nobody waits for this request any more"))
-        batch = [each for each in batch if not each.future.done()]
-        if not batch:
-            return
-        responses: Sequence[Response | Exception]
-        try:
-            responses = self._work([each.request for each in batch])
-            assert len(responses) == len(batch)
-        except Exception as error:  # every caller gets it; the thread lives on
-            responses = [error] * len(batch)
-        for each, response in zip(batch, responses, strict=True):
-            if isinstance(response, Exception):
-                each.future.set_exception(response)
+                each.deliver(CancelledError("nobody waits for this request any more"))
             else:
-                each.future.set_result(response)
+                wanted.append(each)
+        if not wanted:
+            return
+        responses = self._responses([each.request for each in wanted])
+        for each, response in zip(wanted, responses, strict=True):
+            each.deliver(response)
+
+    def _responses(self, requests: list[Request]) -> Sequence[Response | Exception]:
+        try:
+            responses = self._work(requests)
+            assert len(responses) == len(requests)
+        except Exception as error:  # every caller gets it; the thread lives on
+            return [error] * len(requests)
+        return responses
+
+
+def _resolver(future: Future[Response]) -> Callable[[Response | Exception], None]:
+    def resolve(response: Response | Exception) -> None:
+        if isinstance(response, Exception):
+            future.set_exception(response)
+        else:
+            future.set_result(response)
+
+    return resolve
+
+
+def _raised(responses: Sequence[Response | Exception]) -> Iterator[Response]:
+    for response in responses:
+        if isinstance(response, Exception):
+            raise response
+        yield response
 
 
 class LongWork:

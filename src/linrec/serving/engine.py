@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from time import time as now
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
-from linrec.data.dataset.past_counts import ItemCounts
-from linrec.evaluation.report import LEARNED_NOTHING
-from linrec.runs.filters import Allowed, Filters
 from linrec.serving import ranking
-from linrec.serving.appending import Append, Appended, Appender, NewEvent, check_not_future
+from linrec.serving.appending import (
+    Append,
+    Appended,
+    Appender,
+    NewEvent,
+    check_ids,
+    check_not_future,
+)
 from linrec.serving.batcher import Batcher, LongWork
 from linrec.serving.canary import check_canary, check_finite
 from linrec.serving.explaining import leave_one_out
+from linrec.serving.heads import HeadCache
 from linrec.serving.ids import check_new_id
 from linrec.serving.messages import (
     Contribution,
@@ -34,12 +36,21 @@ from linrec.serving.messages import (
     UserView,
 )
 from linrec.serving.model import STRETCH, ServedModel
-from linrec.serving.past import HistoryEvent, Indices, Past, RequestTime, seconds_of, with_times
-from linrec.serving.ranking import Ranked, RankRequest
+from linrec.serving.past import HistoryEvent, Past, RequestTime, seconds_of, with_times
+from linrec.serving.recommending import (
+    NOTHING,
+    Known,
+    Recommending,
+    items_of,
+    known_of,
+    known_of_events,
+)
 from linrec.serving.settings import EngineSettings
 from linrec.serving.snapshot import Origin, Snapshot
 from linrec.serving.stores import Change, Forgotten, Head, Store, StoreError, new_version
 from linrec.types import InputError, Seen, argument
+
+Deliver = Callable[[Any], None]
 
 SECONDS_OF_DAY = 86_400
 EXPIRE_AT_ONCE = 100  # users; other writers wait meanwhile
@@ -77,14 +88,17 @@ class Engine:
         if self.settings.unsafe_store == "refuse":
             for warning in store.warnings():
                 raise InputError(f"{warning}, or allow it with {argument('unsafe_store', 'warn')}")
-        self._model = ServedModel(run, self.settings.ann_from)
+        self._model = ServedModel(run, self.settings.ann_from, self.settings.seen)
         self._fit: ServedModel | None = None  # the model that was found to be fit
         self._reloading = Lock()
         self._long_work = LongWork(self.settings.long_work, self.settings.max_waiting_long)
         self.rebuilt = 0
-        appender = Appender(store, self.settings, lambda: self._model)
+        self._heads = HeadCache(store, self.settings.cache_mb << 20)
+        appender = Appender(store, self._heads, self.settings, lambda: self._model)
         self._appends: Batcher[Append, Appended] = self._batcher(appender.append, "append")
-        self._ranks: Batcher[RankRequest, Ranked] = self._batcher(_rank, "rank")
+        self._recommends: Batcher[RecommendRequest, RecommendResponse | None] = self._batcher(
+            lambda requests: Recommending(self._model, self._heads).respond(requests), "recommend"
+        )
 
     def _batcher(self, work: Callable[[list[Any]], Sequence[Any]], name: str) -> Batcher[Any, Any]:
         given = self.settings
@@ -105,13 +119,17 @@ class Engine:
         return self.append_many([Append(user, events)])[0]
 
     def append_many(self, requests: Sequence[Append]) -> list[Appended]:
-        for request in requests:
-            check_new_id(request.user)
-            for event in request.events:
-                check_new_id(event.item)
-                if event.id is not None:
-                    check_new_id(event.id)
+        check_ids(requests)
         return self._appends.submit(requests)
+
+    def enqueue_appends(
+        self, requests: Sequence[Append], deliver: Sequence[Deliver], scope: Event | None = None
+    ) -> None:
+        """`append_many` without waiting: each result, or exception, is delivered when it is there.
+
+        By another thread. scope: set once nobody waits any more. The ids must be checked.
+        """
+        self._appends.enqueue(requests, deliver, scope)
 
     def recommend(
         self,
@@ -128,7 +146,7 @@ class Engine:
         """The k items that the user, or a user with this history, will most likely want next.
 
         where: features of the items, each with the values of which an item must have one. seen:
-        "hide" leaves out what the user has had, "keep" ranks it too; as the run says if left out.
+        "hide" leaves out what the user has had, "keep" ranks it too; else as settings or run say.
         at: when, in seconds; now if left out, or "unknown". Only models that read time depend on
         it, and on the times of the history.
         """
@@ -139,51 +157,44 @@ class Engine:
         return self.recommend_many([request])[0]
 
     def recommend_many(self, requests: Sequence[RecommendRequest]) -> list[RecommendResponse]:
-        model = self._model
-        users = [request.user for request in requests if request.user is not None]
-        heads = dict(zip(users, self.store.heads(users), strict=True)) if users else {}
-        allowed = [_allowed(model, request) for request in requests]
-        rank_requests = [
-            _rank_request(
-                model, request, self._past(model, request, heads.get(request.user or "")), items
-            )
-            for request, items in zip(requests, allowed, strict=True)
-        ]
-        return [
-            RecommendResponse(
-                request.user,
-                "cold-start" if rank_request.past is None else "model",
-                _items(model, ranked),
-                _notes(model, request, items, ranked),
-            )
-            for request, rank_request, items, ranked in zip(
-                requests, rank_requests, allowed, self._ranks.submit(rank_requests), strict=True
-            )
-        ]
+        responses = self._recommends.submit(requests)
+        slow = [row for row, response in enumerate(responses) if response is None]
+        for row in slow:
+            responses[row] = self.recommend_slowly(requests[row])
+        return [response for response in responses if response is not None]
 
-    def _past(self, model: ServedModel, request: RecommendRequest, head: Head | None) -> _Known:
+    def enqueue_recommendations(
+        self,
+        requests: Sequence[RecommendRequest],
+        deliver: Sequence[Deliver],
+        scope: Event | None = None,
+    ) -> None:
+        """As `enqueue_appends`; None is delivered where only `recommend_slowly` can respond."""
+        self._recommends.enqueue(requests, deliver, scope)
+
+    def recommend_slowly(self, request: RecommendRequest) -> RecommendResponse:
+        """Of a history that has to be read or encoded first, in the caller's own thread."""
+        recommending = Recommending(self._model, self._heads)
+        return recommending.ranked([request], [self._past(recommending.model, request)])[0]
+
+    def _past(self, model: ServedModel, request: RecommendRequest) -> Known:
         """What is known of a user: the stored state if there is one, else the events."""
         if request.history is not None:
             return self._of_events(model, model.past(with_times(request.history)), request.at)
-        if head is None:
-            return _NOTHING
         assert request.user is not None
+        if self.store.versions([request.user])[0] is None:
+            return NOTHING
         if not model.streams:
             return self._of_events(model, self._stored(model, request.user), request.at)
-        snapshot = model.read(head) or self._rebuild(model, request.user)
-        if not len(snapshot.seen):
-            return _NOTHING
-        return _Known(snapshot.state, snapshot.seen, snapshot.counts)
+        return known_of(self._rebuild(model, request.user))
 
-    def _of_events(self, model: ServedModel, past: Past, at: RequestTime) -> _Known:
-        """Short histories are encoded together with others; a long one would keep them waiting."""
-        if not len(past):
-            return _NOTHING
-        seen = np.unique(past.items)
+    def _of_events(self, model: ServedModel, past: Past, at: RequestTime) -> Known:
+        """Short histories are encoded at once; a long one waits for its turn."""
         if len(past) <= STRETCH:
-            return _Known(past, seen, model.counts(past))
+            return known_of_events(model, past)
         with self._long_work.turn():
-            return _Known(model.encode([past], [seconds_of(at)])[0], seen, model.counts(past))
+            hidden = model.encode([past], [seconds_of(at)])[0]
+            return Known(hidden, np.unique(past.items), model.counts(past))
 
     def _stored(self, model: ServedModel, user: str) -> Past:
         return model.past((event.item, event.time) for event in self.store.history(user))
@@ -260,7 +271,7 @@ class Engine:
     def similar(self, item: str, k: int = 10) -> tuple[Item, ...]:
         """The items whose vectors point the same way, by cosine."""
         model = self._model
-        return _items(model, ranking.similar(model, _index(model, item), k))
+        return items_of(model, ranking.similar(model, _index(model, item), k))
 
     def user(self, user: str, newest: int = 100) -> UserView:
         model = self._model
@@ -273,6 +284,7 @@ class Engine:
 
     def forget(self, user: str) -> Forgotten:
         """Remove all that is kept of a user; false if there was nothing."""
+        self._heads.drop(user)
         return self.store.forget(user)
 
     def delete_event(self, user: str, event_id: str) -> Forgotten:
@@ -298,7 +310,7 @@ class Engine:
         """
         with self._reloading:
             folder = self._model.run if run is None else run
-            model = ServedModel(folder, self.settings.ann_from)
+            model = ServedModel(folder, self.settings.ann_from, self.settings.seen)
             if model.fingerprint == self._model.fingerprint:
                 return False
             check_canary(model, self._model, self.store)
@@ -324,63 +336,8 @@ class Engine:
     def close(self) -> None:
         """Finish what was taken, then close the store."""
         self._appends.close()
-        self._ranks.close()
+        self._recommends.close()
         self.store.close()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Known:
-    past: Tensor | bytes | Past | None  # as in `RankRequest`
-    seen: Indices
-    counts: ItemCounts | None = None
-
-
-_NOTHING = _Known(None, np.empty(0, np.int64))
-
-
-def _allowed(model: ServedModel, request: RecommendRequest) -> Allowed:
-    filters = Filters(only=request.only, exclude=request.exclude, where=request.where)
-    return filters.allowed(model.catalogue, model.index_of)
-
-
-def _rank_request(
-    model: ServedModel, request: RecommendRequest, known: _Known, allowed: Allowed
-) -> RankRequest:
-    hide = model.indices(request.exclude)
-    if model.config.seen_in(request.seen) == "hide":
-        hide = np.concatenate([known.seen, hide])
-    some = request.only is not None or request.where
-    only = np.flatnonzero(allowed.items) if some and allowed.items is not None else None
-    at = seconds_of(request.at)
-    return RankRequest(model, known.past, at, request.k, hide, only, known.counts)
-
-
-def _notes(
-    model: ServedModel, request: RecommendRequest, allowed: Allowed, ranked: Ranked
-) -> tuple[str, ...]:
-    notes = allowed.notes if ranked else (*allowed.notes, allowed.why_nothing())
-    if not model.config.loss.seen_aware or model.config.seen_in(request.seen) == "hide":
-        return notes
-    return (*notes, f"seen items are recommended too, and {LEARNED_NOTHING}")
-
-
-def _rank(rank_requests: list[RankRequest]) -> list[Ranked]:
-    """Around a reload there may be rank_requests of two models."""
-    by_model: dict[ServedModel, list[int]] = defaultdict(list)
-    for position, rank_request in enumerate(rank_requests):
-        by_model[rank_request.model].append(position)
-    lists: list[Ranked] = [[] for _ in rank_requests]
-    for positions in by_model.values():
-        found = ranking.rank([rank_requests[position] for position in positions])
-        for position, ranked in zip(positions, found, strict=True):
-            lists[position] = ranked
-    return lists
-
-
-def _items(model: ServedModel, ranked: Ranked) -> tuple[Item, ...]:
-    return tuple(
-        Item(model.ids[index - 1], model.titles[index - 1], score) for index, score in ranked
-    )
 
 
 def _index(model: ServedModel, item: str) -> int:

@@ -26,7 +26,7 @@ from linrec.serving.past import Indices, Past, sequences_of
 from linrec.serving.snapshot import FINGERPRINT, Origin, Snapshot, pack, unpack
 from linrec.serving.states import States, states_of
 from linrec.serving.stores import Head
-from linrec.types import PAD, InputError
+from linrec.types import PAD, InputError, Seen
 
 SNAPSHOT_FORMAT = b"3"
 # events advanced at once: bounds the memory of a long history, and the padding of a short one
@@ -37,9 +37,14 @@ NO_STATE = "a baseline keeps no state of fixed size; it counts the whole history
 class ServedModel:
     """Encodes and advances users; knows the items by their ids as text."""
 
-    def __init__(self, run: str | Path, ann_from: int | None = None) -> None:
-        """ann_from: items from which on they are searched approximately."""
-        self.run = Path(run)
+    def __init__(
+        self, run: str | Path, ann_from: int | None = None, seen: Seen | None = None
+    ) -> None:
+        """ann_from: items from which on they are searched approximately.
+
+        seen: what to do with seen items where a request does not say; None: as the run says.
+        """
+        self.run, self._seen = Path(run), seen
         opened, model = Run.load(self.run)
         self.fingerprint = _fingerprint(opened.model_checksums)
         self.config, self.description = opened.config, opened.description
@@ -78,6 +83,10 @@ class ServedModel:
     def reads_time(self) -> bool:
         """Whether recommendations depend on the times of events and requests."""
         return self._model.config.time_gaps
+
+    def seen_in(self, requested: Seen | None = None) -> Seen:
+        """What a list does with seen items: as requested, as the server says, as the run says."""
+        return self.config.seen_in(requested or self._seen)
 
     @property
     def n_items(self) -> int:
@@ -142,8 +151,12 @@ class ServedModel:
         stored = head.snapshot_of(self.fingerprint)
         if stored is None or not 0 <= stored.missing <= head.events:
             return None, 0
-        origin = Origin(stored.version, stored.events)
-        found = unpack(stored.content, origin, self.fingerprint, self.states.bytes)
+        found: Snapshot | None = head.unpacked.get(self.fingerprint)
+        if found is None:
+            origin = Origin(stored.version, stored.events)
+            found = unpack(stored.content, origin, self.fingerprint, self.states.bytes)
+            if found is not None:
+                head.unpacked[self.fingerprint] = found
         return found, stored.missing
 
     def write(self, snapshot: Snapshot, origin: Origin) -> bytes:
@@ -269,4 +282,8 @@ def _fingerprint(checksums: Iterable[str]) -> bytes:
 
 def _union(seen: Indices | None, items: Indices) -> Indices:
     known = items[items != PAD]
+    if seen is not None and len(known) == 1:  # of one event, without sorting all
+        place = int(np.searchsorted(seen, known[0]))
+        there = place < len(seen) and seen[place] == known[0]
+        return seen if there else np.insert(seen, place, known[0])
     return np.unique(known if seen is None else np.concatenate([seen, known]))

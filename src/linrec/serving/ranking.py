@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from linrec.data.dataset.past_counts import ItemCounts
 from linrec.data.dataset.sequences import Sequences
+from linrec.ops import compiled
 from linrec.scoring import HIDDEN, hide_seen, top_k
 from linrec.serving.ann import fetched
 from linrec.serving.model import ServedModel
@@ -30,7 +32,7 @@ class RankRequest:
     at: float  # seconds, NaN where unknown
     k: int
     hide: Indices  # never in the result
-    only: Indices | None = None  # nothing else in the result
+    shown: NDArray[np.bool_] | None = None  # [n_items + 1]: nothing else in the result
     counts: ItemCounts | None = None  # of past items, if the model has a repeat head
 
 
@@ -66,7 +68,7 @@ def _approximately(requests: Sequence[RankRequest]) -> list[Ranked | None]:
     chosen = [
         row
         for row, request in enumerate(requests)
-        if index is not None and request.past is not None and request.only is None
+        if index is not None and request.past is not None and request.shown is None
     ]
     if index is None or not chosen:
         return lists
@@ -107,38 +109,41 @@ def _with_past(request: RankRequest, found: Ranked) -> Ranked:
 
 
 def _in_full(requests: Sequence[RankRequest]) -> list[Ranked]:
-    model, k = requests[0].model, max(request.k for request in requests)
-    hidden = hide_seen(
-        _scores(model, requests),
-        Sequences.of([request.hide.astype(np.int32) for request in requests]),
-    )
-    for row, request in enumerate(requests):
-        if request.only is not None:
-            allowed = torch.from_numpy(request.only)
-            kept = hidden[row, allowed]
-            hidden[row] = HIDDEN
-            hidden[row, allowed] = kept
-    items, best = top_k(hidden, min(k, model.n_items))
+    model = requests[0].model
+    k = [min(request.k, model.n_items) for request in requests]
+    scores = _scores(model, requests)
+    if compiled.chooses():
+        hide, masks = [each.hide for each in requests], [each.shown for each in requests]
+        items, best = compiled.choose(scores.numpy(), hide, masks, k)
+    else:
+        items, best = _chosen(scores, requests, max(k))
     return [
-        [
-            (int(i), float(s))
-            for i, s in zip(some[: request.k], of[: request.k], strict=True)
-            if i != PAD
-        ]
-        for request, some, of in zip(requests, items.tolist(), best.tolist(), strict=True)
+        [pair for pair in zip(some[:count], of[:count], strict=True) if pair[0] != PAD]
+        for some, of, count in zip(items.tolist(), best.tolist(), k, strict=True)
     ]
 
 
+def _chosen(scores: Tensor, requests: Sequence[RankRequest], k: int) -> tuple[Any, Any]:
+    """What `compiled.choose` does, in torch."""
+    hide = Sequences.of([request.hide.astype(np.int32) for request in requests])
+    hidden = hide_seen(scores, hide)
+    for row, request in enumerate(requests):
+        if request.shown is not None:
+            hidden[row].masked_fill_(~torch.from_numpy(request.shown), HIDDEN)
+    return top_k(hidden, k)
+
+
 def _scores(model: ServedModel, requests: Sequence[RankRequest]) -> Tensor:
-    rows = [row for row, request in enumerate(requests) if request.past is not None]
-    scores = model.popularity.repeat(len(requests), 1)
-    if rows:
-        encoded = _stacked([requests[row] for row in rows])
-        known = [requests[row] for row in rows]
+    """Fresh ones, which may be changed: [requests, n_items + 1]."""
+    known = [request for request in requests if request.past is not None]
+    if known:
         counts, at = [each.counts for each in known], [each.at for each in known]
-        found = model.scores(encoded, counts, at)
-        scores = scores.to(found.dtype)
-        scores[rows] = found
+        found = model.scores(_stacked(known), counts, at).float()
+        if len(known) == len(requests):
+            return found if model.vectors is not None else found.clone()
+    scores = model.popularity.repeat(len(requests), 1)
+    if known:
+        scores[[row for row, request in enumerate(requests) if request.past is not None]] = found
     return scores
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from linrec.settings import check, setting
+from linrec.types import Seen
 
 Late = Literal["insert", "append", "refuse"]
 UnsafeStore = Literal["warn", "refuse"]
@@ -27,6 +28,15 @@ class EngineSettings:
         "Seconds that the time of an event may be ahead of this machine's clock; events further "
         "ahead are refused, because all later ones of their user would be late.",
         min=0,
+    )
+    cache_mb: int = setting(
+        128, "Memory for the states of recent users, in MiB; 0: read them from the store.", min=0
+    )
+    seen: Seen | None = setting(
+        None,
+        "Seen items in responses to requests that do not say: hide them, or keep them; as the run "
+        "was trained if left out.",
+        choices=get_args(Seen),
     )
     batch_size: int = setting(64, "Maximum number of requests in a model call.", min=1)
     batch_wait: float = setting(

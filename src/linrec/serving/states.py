@@ -1,5 +1,8 @@
 """The states of users of one model, from bytes to bytes.
 
+Where the model has a compiled form (`backbones.compiled`), that is what advances them; the torch
+form is its fallback and its oracle.
+
 A model that reads time keeps the newest event open, so a recommendation runs one step from the
 state, for all users of a batch at once. Any other has the same hidden vector whenever it is
 requested: that is stored beside the state, and a recommendation reads nothing else.
@@ -9,12 +12,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from linrec.backbones import Backbone
 from linrec.backbones.backbone import UserState
+from linrec.backbones.compiled import step_model
 from linrec.data.dataset.gaps import read_events
 from linrec.serving.past import Past, sequences_of
 from linrec.serving.snapshot import StateCodec
@@ -86,5 +92,32 @@ class OpenStates(States):
         return state
 
 
-def states_of(model: Backbone) -> States:
-    return OpenStates(model) if model.config.time_gaps else TimelessStates(model)
+class CompiledStates(States):
+    """The same bytes, advanced by compiled code."""
+
+    def __init__(self, torch_form: States, step: Any, width: int) -> None:
+        self._codec, self._step, self._width = torch_form._codec, step, width
+        self.start = torch_form.start
+        assert step.state_bytes == self.bytes
+
+    def advance(self, states: Rows, events: Sequence[Past]) -> Rows:
+        if len(events) == 1:
+            (past,) = events
+            items, times, lengths = past.items, past.times, np.array([len(past)])
+        else:
+            items = np.concatenate([past.items for past in events])
+            times = np.concatenate([past.times for past in events])
+            lengths = np.array([len(past) for past in events])
+        after: Rows = self._step.advance(states, items, times, lengths)
+        return after
+
+    def hidden(self, states: Rows, at: Sequence[float]) -> Tensor:
+        out = np.empty((len(states), self._width), np.float32)
+        self._step.hidden(states, np.array(at, np.float64), out)
+        return torch.from_numpy(out)
+
+
+def states_of(model: Backbone, *, compiled: bool = True) -> States:
+    torch_form = OpenStates(model) if model.config.time_gaps else TimelessStates(model)
+    step = step_model(model) if compiled else None
+    return torch_form if step is None else CompiledStates(torch_form, step, model.config.width)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +13,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from linrec.evaluation import Evaluation
+from linrec.runs.config import RunConfig
 from linrec.runs.history import Row
+from linrec.types import InputError, argument
+
+LINE_SECONDS = 60.0  # between two lines of progress where there is no terminal
 
 
 class Callback:
@@ -20,13 +26,23 @@ class Callback:
     Set `stop_training` to end the training after the current batch: cleanly, as Ctrl-C does, so
     that it can be resumed.
 
-    Example:
-        class TimeLimit(Callback):
-            def on_batch_end(self, loss, targets):
-                self.stop_training = time.monotonic() > self.deadline
+    Examples:
+        >>> from linrec.training.callbacks import Callback
+        >>> class StopAtLoss(Callback):
+        ...     def on_batch_end(self, loss, targets):
+        ...         self.stop_training = loss < 4.0
+        >>> model = linrec.Recommender(recipe="small", epochs=1)
+        >>> model.fit("data", callbacks=[StopAtLoss()]).trained.progress.epoch <= 1
+        True
     """
 
     stop_training: bool = False
+
+    def on_fit_start(self) -> None:
+        """Before anything is read."""
+
+    def on_train_start(self, config: RunConfig) -> None:
+        """Before the first step, with every setting decided."""
 
     def on_epoch_start(self, epoch: int, epochs: int, targets: int, done: int) -> None:
         """epoch: from 1.  targets: of this epoch.  done: targets trained before it was resumed."""
@@ -55,6 +71,9 @@ class Callback:
     def on_message(self, message: str) -> None:
         """A sentence for the user."""
 
+    def on_fit_end(self, *, finished: bool) -> None:
+        """Always called last; finished: neither failed nor stopped before its end."""
+
 
 class CallbackList:
     """Calls the hook of each callback in turn."""
@@ -65,6 +84,14 @@ class CallbackList:
     @property
     def stop_training(self) -> bool:
         return any(callback.stop_training for callback in self.callbacks)
+
+    def on_fit_start(self) -> None:
+        for callback in self.callbacks:
+            callback.on_fit_start()
+
+    def on_train_start(self, config: RunConfig) -> None:
+        for callback in self.callbacks:
+            callback.on_train_start(config)
 
     def on_epoch_start(self, epoch: int, epochs: int, targets: int, done: int) -> None:
         for callback in self.callbacks:
@@ -98,9 +125,45 @@ class CallbackList:
         for callback in self.callbacks:
             callback.on_message(message)
 
+    def on_fit_end(self, *, finished: bool) -> None:
+        for callback in self.callbacks:
+            callback.on_fit_end(finished=finished)
+
+
+class TimeLimit(Callback):
+    """Ends a training after some minutes, as Ctrl-C would: it can be resumed.
+
+    Examples:
+        >>> from linrec.training.callbacks import TimeLimit
+        >>> model = linrec.Recommender(recipe="small", epochs=1)
+        >>> model.fit("data", callbacks=[TimeLimit(minutes=60)]).trained.interrupted
+        False
+    """
+
+    def __init__(self, minutes: float) -> None:
+        if not minutes > 0:
+            raise InputError(f"{argument('max_minutes', minutes)} must be positive")
+        self.minutes = minutes
+        self.deadline = math.inf
+
+    def on_fit_start(self) -> None:
+        self.deadline, self.stop_training = time.monotonic() + 60 * self.minutes, False
+
+    def on_batch_end(self, loss: float, targets: int) -> None:
+        del loss, targets
+        self._look()
+
+    def on_validation_batch_end(self, done: int, total: int) -> None:
+        del done, total
+        self._look()
+
+    def _look(self) -> None:
+        self.stop_training = time.monotonic() > self.deadline
+
 
 class ConsoleProgress(Callback):
-    """A bar with loss, speed and time left on a terminal; one line per epoch anywhere."""
+    """A bar with loss, speed and time left on a terminal, elsewhere a line per minute; one line
+    per epoch anywhere."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console()
@@ -111,6 +174,7 @@ class ConsoleProgress(Callback):
             disable=not self.console.is_terminal,
         )  # fmt: skip
         self.task: Any = None
+        self.shown = time.monotonic()  # when the last line was printed
 
     def on_epoch_start(self, epoch: int, epochs: int, targets: int, done: int) -> None:
         self._start(f"epoch {epoch}/{epochs}", targets, done)
@@ -121,9 +185,11 @@ class ConsoleProgress(Callback):
             self.task, advance=targets, status=f"loss {loss:.3f}",
             speed=f"{speed:,.0f} targets/s" if speed else "",
         )  # fmt: skip
+        self._line()
 
     def on_validation_batch_end(self, done: int, total: int) -> None:
         self.bar.update(self.task, status=f"validating {done:,}/{total:,} users")
+        self._line()
 
     def on_epoch_end(self, row: Row, *, best: bool) -> None:
         self._close()
@@ -142,6 +208,7 @@ class ConsoleProgress(Callback):
         if self.task is None:
             self._start("testing", total, done)
         self.bar.update(self.task, completed=done)
+        self._line()
 
     def on_test_end(self, evaluation: Evaluation) -> None:
         del evaluation
@@ -150,8 +217,18 @@ class ConsoleProgress(Callback):
     def on_message(self, message: str) -> None:
         self.console.print(message, highlight=False, soft_wrap=True, markup=False)
 
+    def _line(self) -> None:
+        """A line per minute where no bar is seen, so that a log shows that it goes on."""
+        if self.console.is_terminal or time.monotonic() - self.shown < LINE_SECONDS:
+            return
+        task = self.bar.tasks[0]
+        words = [task.description, f"{task.percentage:.0f} %", *task.fields.values()]
+        self.on_message("  ".join(str(word) for word in words if word))
+        self.shown = time.monotonic()
+
     def _start(self, description: str, total: int, done: int) -> None:
         self._close()
+        self.shown = time.monotonic()
         self.task = self.bar.add_task(description, total=total, completed=done, status="", speed="")
         self.bar.start()
 

@@ -12,9 +12,8 @@ from dataclasses import replace
 from itertools import count
 
 import numpy as np
-import torch
 
-from linrec.backbones import Backbone, build
+from linrec.backbones import Backbone
 from linrec.data.dataset.splits import Split
 from linrec.data.dataset.store import SequenceStore
 from linrec.runs.checkpoint import Progress
@@ -144,8 +143,7 @@ def train_on_all(
     if run is not None and run.finished:
         model.untrained = None
         return trained
-    torch.manual_seed(plan.config.training.seed)
-    new = build(model.config, plan.features)
+    new = plan.build()
     epochs = trained.progress.best_epoch
     trainer = FinalTrainer(new, plan.store, split, plan.config, callbacks, epochs=epochs)
     callbacks.on_message(

@@ -7,9 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
-from linrec.backbones import ModelConfig, build
+from linrec.backbones import ModelConfig
 from linrec.data.dataset.splits import Split
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.run import Run
@@ -59,8 +57,7 @@ def fit(
     """advise: told of a loss that would be faster."""
     if not isinstance(plan.config.model, ModelConfig):
         return _count(plan, split, catalogue, place, callbacks)
-    torch.manual_seed(plan.config.training.seed)
-    model = build(plan.config.model, plan.features)
+    model = plan.build()
     model.untrained = catalogue.untrained
     plan = replace(plan, config=with_precision(plan.config, model, split, place.resumed))
     if advise is not None and not place.resume:
@@ -72,6 +69,7 @@ def fit(
         run = plan.open(place.folder, catalogue, resume=place.resume, overwrite=place.overwrite)
         if TensorBoardLogger.is_installed():
             callbacks.callbacks.append(TensorBoardLogger(run.tensorboard))
+    callbacks.on_train_start(plan.config)
     with nullcontext() if run is None else run.kept_with_a_model():
         trained = trainer.fit(run, resume=place.resume)
     return Fitted(plan, model, trained, run)
@@ -87,6 +85,7 @@ def _count(
             f"{argument('resume', True)} out"
         )
     plan, baseline, trained = count(plan, split)
+    callbacks.on_train_start(plan.config)
     callbacks.on_train_end()
     run = None
     if place.folder is not None:

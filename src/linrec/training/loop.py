@@ -14,6 +14,7 @@ from torch import Tensor
 
 from linrec.backbones import Backbone
 from linrec.backbones.prefixes import one_pass
+from linrec.data.dataset.baskets import Baskets
 from linrec.data.dataset.batches import (
     Masking,
     TrainingBatches,
@@ -238,7 +239,11 @@ def epoch_batches(model: Backbone, split: Split, config: RunConfig, epoch: int) 
     train = split.train if model.config.time_gaps else split.train.without_times()
     if model.mask_token is None:
         make = all_position_batches if model.config.causal else last_position_batches
-        return make(train, window=config.window, tokens=tokens, rng=rng, unknown_time=unknown)
+        baskets = None if split.begins is None else Baskets.of(split.begins, train)
+        return make(
+            train, window=config.window, tokens=tokens, rng=rng, unknown_time=unknown,
+            baskets=baskets,
+        )  # fmt: skip
     if model.config.objective == "cloze":
         rows = windows(train, config.window, rng, cut_all=True)
     else:

@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from linrec.backbones.config import FeatureConfig
+import torch
+
+from linrec.backbones import Backbone, build
+from linrec.backbones.config import FeatureConfig, ModelConfig
 from linrec.baselines import Baseline, BaselineConfig
 from linrec.data.dataset.item_features import ITEM, Field, ItemFeatures, choose_fields
 from linrec.data.dataset.splits import Split
@@ -18,6 +21,7 @@ from linrec.runs.config import AnyConfig, RunConfig
 from linrec.runs.description import RunDescription
 from linrec.runs.run import Run
 from linrec.training.seen import with_seen
+from linrec.training.warm_start import WarmStart
 from linrec.types import InputError, argument
 
 
@@ -26,6 +30,7 @@ class Plan:
     config: RunConfig
     store: SequenceStore
     features: ItemFeatures  # the item features that the model reads
+    start: WarmStart | None = None  # whose weights the model begins with
 
     @classmethod
     def of(
@@ -58,14 +63,33 @@ class Plan:
         features = ItemFeatures.of(store.item_table, fields)
         return cls(replace(config, model=model), store, features)
 
+    def started_from(self, start: WarmStart) -> Plan:
+        """The same training, beginning with the weights of a run."""
+        assert isinstance(self.config.model, ModelConfig)
+        start.check(self.config.model, self.features.fields)
+        fields = start.with_bounds(self.features.fields)
+        features = ItemFeatures.of(self.store.item_table, fields)
+        return replace(self, features=features, start=start)
+
+    def build(self) -> Backbone:
+        """The model before its first step, which follows from the seed and the start."""
+        assert isinstance(self.config.model, ModelConfig), "a baseline counts"
+        torch.manual_seed(self.config.training.seed)
+        model = build(self.config.model, self.features)
+        if self.start is not None:
+            self.start.fill(model)
+        return model
+
     @property
     def description(self) -> RunDescription:
         path = None if self.store.path is None else str(self.store.path.resolve())
+        newest = float(self.store.times.max())
         return RunDescription(
             linrec=version("linrec"), model=self.config.model,
             training=self.config.as_dict()["training"], n_items=self.store.n_items,
-            dataset={"fingerprint": self.store.fingerprint, "path": path},
+            dataset={"fingerprint": self.store.fingerprint, "path": path, "newest": newest},
             features=self.features.fields,
+            start=None if self.start is None else self.start.record(self.features.fields),
         )  # fmt: skip
 
     def open(

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from linrec.data.dataset.baskets import Baskets
 from linrec.data.dataset.gaps import forget_some, gaps_with_request, read_events
 from linrec.data.dataset.repeat_index import RepeatIndex
 from linrec.data.dataset.seen import SeenIndex
-from linrec.data.dataset.sequences import IntArray, Sequences
+from linrec.data.dataset.sequences import IntArray, Sequences, concatenated_ranges
 from linrec.types import PAD, Events, SequenceBatch
 
 # the jitter mixes the batches from epoch to epoch at the cost of 3 % of the positions in padding on
@@ -73,14 +74,21 @@ def all_position_batches(
     tokens: int,
     rng: np.random.Generator,
     unknown_time: float = 0.0,
+    baskets: Baskets | None = None,
 ) -> TrainingBatches:
     """Windows of at most `window` events that together cover every target exactly once.
 
-    unknown_time: share of the targets whose time the encoder is not given.
+    unknown_time: share of the targets whose time the encoder is not given. baskets: with them, one
+    event of each basket is the target of what came before that basket.
     """
     inputs = windows(train, window, rng)
-    task = partial(next_at_each, unknown_time=unknown_time)
-    return _batches(inputs, task, int(inputs.lengths.sum()), tokens, rng)
+    task = partial(next_at_each, unknown_time=unknown_time, baskets=baskets)
+    targets = int(inputs.lengths.sum())
+    if baskets is not None:
+        targets = int(
+            baskets.begin_at(concatenated_ranges(inputs.starts + 1, inputs.lengths)).sum()
+        )
+    return _batches(inputs, task, targets, tokens, rng)
 
 
 def last_position_batches(
@@ -90,10 +98,13 @@ def last_position_batches(
     tokens: int,
     rng: np.random.Generator,
     unknown_time: float = 0.0,
+    baskets: Baskets | None = None,
 ) -> TrainingBatches:
     """One row per target, its history cut to the last `window` events, as in the paper."""
     inputs = prefixes(train, window)
-    task = partial(next_at_last, unknown_time=unknown_time)
+    if baskets is not None:
+        inputs = inputs.take(np.flatnonzero(baskets.begin_at(inputs.ends)))
+    task = partial(next_at_last, unknown_time=unknown_time, baskets=baskets)
     return _batches(inputs, task, len(inputs), tokens, rng)
 
 
@@ -116,24 +127,38 @@ def _batches(
 
 
 def next_at_each(
-    inputs: Sequences, rng: np.random.Generator, unknown_time: float = 0.0
+    inputs: Sequences,
+    rng: np.random.Generator,
+    unknown_time: float = 0.0,
+    baskets: Baskets | None = None,
 ) -> SequenceBatch:
-    """The target of each event is the one after it."""
+    """The target of each event is the one after it, or one of the basket that begins there."""
     following = replace(inputs, starts=inputs.starts + 1, ends=inputs.ends + 1)
     events = read_events(inputs.before(inputs.ends))
     if events.following is not None:
         some = forget_some(events.following.numpy(), unknown_time, rng)
         events = events._replace(following=torch.from_numpy(some))
-    return _batch(events, following.padded())
+    targets = following.padded()
+    if baskets is not None:
+        inside = targets != PAD
+        next_events = concatenated_ranges(following.starts, following.lengths)
+        targets[inside] = np.where(
+            baskets.begin_at(next_events), inputs.items[baskets.one_of(next_events, rng)], PAD
+        )
+    return _batch(events, targets)
 
 
 def next_at_last(
-    inputs: Sequences, rng: np.random.Generator, unknown_time: float = 0.0
+    inputs: Sequences,
+    rng: np.random.Generator,
+    unknown_time: float = 0.0,
+    baskets: Baskets | None = None,
 ) -> SequenceBatch:
     """Only the last event has a target."""
     events = read_events(_before_next(inputs, unknown_time, rng))
     targets = np.full(events.items.shape, PAD)
-    targets[np.arange(len(inputs)), inputs.lengths - 1] = inputs.items[inputs.ends]
+    next_events = inputs.ends if baskets is None else baskets.one_of(inputs.ends, rng)
+    targets[np.arange(len(inputs)), inputs.lengths - 1] = inputs.items[next_events]
     return _batch(events, targets)
 
 

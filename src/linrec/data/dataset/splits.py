@@ -86,6 +86,7 @@ class Split:
     train: Sequences  # one row per user; a user too short to hold anything out trains on all events
     valid: Holdout
     test: Holdout
+    begins: NDArray[np.bool_] | None = None  # [events], where baskets begin, if these are predicted
 
     def part(self, name: Part) -> Holdout:
         return self.valid if name == "valid" else self.test
@@ -151,7 +152,8 @@ class Targets:
     def split(self, sequences: Sequences, regions: Regions) -> Split:
         train = replace(sequences, ends=np.minimum(regions.valid, sequences.ends), until=None)
         valid = self.hold_out(sequences, regions.valid, regions.test)
-        return Split(train, valid, self.hold_out(sequences, regions.test, sequences.ends))
+        test = self.hold_out(sequences, regions.test, sequences.ends)
+        return Split(train, valid, test, self.begins)
 
     def hold_out(self, sequences: Sequences, first: IntArray, stop: IntArray) -> Holdout:
         """The rows of a region; a user without a past or without an event in it has none."""

@@ -87,14 +87,14 @@ class SplitConfig:
                     f"{argument('split', self.split)} has no use for {argument(name)}; leave it "
                     f"out, or choose {argument('split', owner)}"
                 )
-        if self.split == "temporal" and not self._moments[0] < self._moments[1]:
+        if self.split == "temporal" and not self.moments[0] < self.moments[1]:
             raise InputError(
                 f"{argument('valid_from', self.valid_from)} is not before "
                 f"{argument('test_from', self.test_from)}; swap them"
             )
 
     @property
-    def _moments(self) -> tuple[float, float]:
+    def moments(self) -> tuple[float, float]:
         found = moment(self.valid_from, "valid_from"), moment(self.test_from, "test_from")
         assert found[0] is not None
         assert found[1] is not None
@@ -151,7 +151,7 @@ class SplitConfig:
                 f"{argument('split', 'temporal')} has no date to split at; choose another split, "
                 f"or prepare the log with {argument('times', 'real')} if they are"
             )
-        return from_times(sequences, store.times, *self._moments)
+        return from_times(sequences, store.times, *self.moments)
 
     def _nobody(self, part: str, store: SequenceStore) -> str:
         """Why a part is empty, and the remedy."""

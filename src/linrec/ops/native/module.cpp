@@ -12,41 +12,37 @@
 #include <stdexcept>
 #include <vector>
 
+#include "bindings.hpp"
 #include "parallel_for.hpp"
-#include "problem.hpp"
+#include "repeats.hpp"
 
 namespace nb = nanobind;
 
 namespace linrec {
 
-namespace portable { const Kernels& kernels(int64_t width); }
+namespace portable {
+const Kernels& kernels(int64_t width);
+const RepeatKernels& repeat_kernels();
+}
 #if LINREC_X86
-namespace avx2 { const Kernels& kernels(int64_t width); }
-namespace avx512 { const Kernels& kernels(int64_t width); }
+namespace avx2 {
+const Kernels& kernels(int64_t width);
+const RepeatKernels& repeat_kernels();
+}
+namespace avx512 {
+const Kernels& kernels(int64_t width);
+const RepeatKernels& repeat_kernels();
+}
 #endif
 
 namespace {
 
-using RuleFields = std::array<int, 6>;  // linrec.ops.rule.Rule, field by field
 using Tensor = nb::ndarray<nb::ndim<4>, nb::device::cpu>;
 using Keep = nb::ndarray<const bool, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Decay = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Matrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Flat = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Vector = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using DecayGradient = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// fewer multiplications than this are done before another thread has woken up
-constexpr int64_t MIN_WORK_PER_THREAD = 1 << 18;
-
-// numbers per task of an elementwise kernel
-constexpr int64_t PIECE = 1 << 14;
-
 constexpr size_t ALIGNMENT = 64;  // bytes: a cache line, and the widest register
-
-int useful_threads(int threads, int64_t work) {
-  return static_cast<int>(std::min<int64_t>(threads, 1 + work / MIN_WORK_PER_THREAD));
-}
 
 using Selector = const Kernels& (*)(int64_t width);
 
@@ -66,9 +62,20 @@ Selector choose() {
   return portable::kernels;
 }
 
+}  // namespace
+
 const Kernels& kernels(int64_t width) {
   static const Selector select = choose();
   return select(width);
+}
+
+const RepeatKernels& repeat_kernels() {
+#if LINREC_X86
+  static const Selector select = choose();
+  if (select == avx512::kernels) return avx512::repeat_kernels();
+  if (select == avx2::kernels) return avx2::repeat_kernels();
+#endif
+  return portable::repeat_kernels();
 }
 
 Rule rule_of(const RuleFields& fields) {
@@ -80,12 +87,7 @@ Rule rule_of(const RuleFields& fields) {
           unit_queries != 0, unit_keys != 0, scaled != 0, decay != 0};
 }
 
-template <typename Array>
-DType dtype_of(const Array& x) {
-  if (x.dtype() == nb::dtype<float>()) return DType::float32;
-  if (x.dtype() == nb::dlpack::dtype{4, 16, 1}) return DType::bfloat16;  // 4: kDLBfloat
-  throw std::invalid_argument("the kernels take float32 and bfloat16");
-}
+namespace {
 
 // What both passes have in common. Checks everything that memory safety depends on.
 struct Call {
@@ -189,47 +191,6 @@ void backward(const RuleFields& rule, const Tensor& q, const Tensor& k, const Te
   call.run(&Kernels::backward, threads);
 }
 
-// Each row of scores becomes exp(score - largest), and total its sum.
-void exponentials(const Matrix& scores, int threads, const Vector& largest, const Vector& total) {
-  const int64_t rows = scores.shape(0), size = scores.shape(1);
-  if (static_cast<int64_t>(largest.shape(0)) != rows ||
-      static_cast<int64_t>(total.shape(0)) != rows)
-    throw std::invalid_argument("largest and total must have one number per row");
-  struct Context {
-    float *scores, *largest, *total;
-    int64_t size;
-    decltype(Kernels::exponentials) work;
-  } context{scores.data(), largest.data(), total.data(), size, kernels(8).exponentials};
-  const nb::gil_scoped_release released;
-  parallel_for(rows, useful_threads(threads, rows * size), [](void* given, int64_t i) {
-    const Context& c = *static_cast<const Context*>(given);
-    c.work(c.scores + i * c.size, c.size, c.largest + i, c.total + i);
-  }, &context);
-}
-
-void dropout(const Flat& x, uint64_t seed, int threshold, float scale, int threads,
-             const Flat& out) {
-  const int64_t size = x.shape(0);
-  if (static_cast<int64_t>(out.shape(0)) != size || out.dtype() != x.dtype())
-    throw std::invalid_argument("x and out must have the same size and type");
-  struct Context {
-    const char* x;
-    char* out;
-    DType dtype;
-    int64_t size;
-    Draw draw;
-    decltype(Kernels::dropout) work;
-  } context{static_cast<const char*>(x.data()), static_cast<char*>(out.data()), dtype_of(x), size,
-            {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), threshold, scale},
-            kernels(8).dropout};
-  const nb::gil_scoped_release released;
-  const int64_t pieces = (size + PIECE - 1) / PIECE;
-  parallel_for(pieces, useful_threads(threads, size), [](void* given, int64_t i) {
-    const Context& c = *static_cast<const Context*>(given);
-    c.work(c.x, c.out, c.dtype, i * PIECE, std::min((i + 1) * PIECE, c.size), c.draw);
-  }, &context);
-}
-
 }  // namespace
 }  // namespace linrec
 
@@ -241,6 +202,7 @@ NB_MODULE(_native, module) {
   module.def("backward", &linrec::backward, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg(), nb::arg(), nb::arg().none());
-  module.def("dropout", &linrec::dropout);
-  module.def("exponentials", &linrec::exponentials);
+  linrec::define_step_model(module);
+  linrec::define_rows(module);
+  linrec::define_repeats(module);
 }

@@ -49,18 +49,53 @@ constexpr int BLOCK = 16;  // as in ops/dropout.py
 
 constexpr int64_t MAX_WIDTH = 128;
 
+// The scores of one target, and where to write its loss.
+struct ScoreRow {
+  char* scores;  // [size]
+  DType dtype;
+  int64_t size, label;    // the target's index in the row
+  const int64_t* hidden;  // [n_hidden] items that do not compete
+  int64_t n_hidden;
+  int64_t first_item;  // the item of scores[0]
+  float* wide;         // [size], unless the scores are float32
+  float *total, *loss;
+};
+
+// The RMS norm of heads: [rows, heads, width] all, and scale [heads, width].
+struct HeadNorm {
+  const char *x, *dout;  // dout: backward only
+  char* out;             // backward: the gradient of x
+  DType dtype;
+  const float* scale;
+  int64_t heads;
+  float epsilon;
+};
+
 // One direction of one head; `scratch` is how many floats of memory it needs.
 struct Pass {
   int64_t (*scratch)(const Problem&);
   void (*run)(const Problem&, int64_t b, int64_t h, float* memory, int64_t floats);
 };
 
+struct StepStack;
+struct StepEvent;
+struct Linear;
+
 // The code of one instruction set.
 struct Kernels {
   const char* name;
   Pass forward, backward;
-  void (*exponentials)(float* row, int64_t size, float* largest, float* total);
+  void (*head_norm)(const HeadNorm&, int64_t begin, int64_t end);
+  void (*head_norm_backward)(const HeadNorm&, int64_t begin, int64_t end, float* dscale);
+  void (*cross_entropy)(const ScoreRow&);
   void (*dropout)(const char* x, char* out, DType dtype, int64_t begin, int64_t end, Draw draw);
+  int tile;  // outputs in a tile of `Linear`
+  void (*linear)(const Linear&, int rows, const float* x, int64_t x_row, float* y, int64_t y_row);
+  void (*step)(const StepStack&, int rows, const StepEvent* events, char* const* states,
+               float* hidden, float* scratch);
 };
+
+// Those of the newest instruction set of this CPU, for heads of this width.
+const Kernels& kernels(int64_t width);
 
 }  // namespace linrec

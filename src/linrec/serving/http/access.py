@@ -53,7 +53,7 @@ class Brake:
 
 class BearerToken(AuthenticationBackend):
     def __init__(self, token: str) -> None:
-        self._digest = _digest(token)
+        self._digest = digest_of(token)
         self._brake = Brake()
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser] | None:
@@ -61,7 +61,7 @@ class BearerToken(AuthenticationBackend):
         if path in OPEN or path.startswith(OPEN_UNDER):
             return None
         scheme, token = get_authorization_scheme_param(conn.headers.get("authorization"))
-        right = hmac.compare_digest(_digest(token.strip()), self._digest)
+        right = hmac.compare_digest(digest_of(token.strip()), self._digest)
         if scheme.lower() != "bearer" or not right:
             await self._brake.wrong_token("" if conn.client is None else conn.client.host)
             raise AuthenticationError("this server needs a token: Authorization: Bearer TOKEN")
@@ -108,6 +108,6 @@ def _unauthorized(conn: HTTPConnection, error: AuthenticationError) -> Response:
     return error_response(401, str(error), {"WWW-Authenticate": "Bearer"})
 
 
-def _digest(token: str) -> bytes:
+def digest_of(token: str) -> bytes:
     """Of equal length whatever the token, so that the time of the comparison reveals nothing."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

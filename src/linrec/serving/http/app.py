@@ -19,7 +19,8 @@ from linrec.serving.http.access import restrict_access
 from linrec.serving.http.browsers import BrowserGuard
 from linrec.serving.http.docs_page import mount_docs
 from linrec.serving.http.errors import handle_errors
-from linrec.serving.http.limits import RequestLimits
+from linrec.serving.http.hot import HotRoutes
+from linrec.serving.http.limits import InProgress, RequestLimits
 from linrec.serving.http.observing import Metrics, RequestLog
 from linrec.serving.http.options import HttpOptions
 from linrec.serving.http.reloading import Reloader
@@ -61,10 +62,14 @@ def create_app(engine: Engine, options: HttpOptions | None = None) -> FastAPI:
     handle_errors(app)
     _mount_page(app)
     mount_docs(app)
-    app.add_middleware(RequestLimits, options=options)
+    in_progress = InProgress()
+    app.add_middleware(RequestLimits, options=options, in_progress=in_progress)
     restrict_access(app, options)
     app.add_middleware(BrowserGuard)
-    app.add_middleware(RequestLog, metrics=metrics)  # outermost: it records refusals too
+    app.add_middleware(RequestLog, metrics=metrics)  # around the others: it records refusals too
+    app.add_middleware(
+        HotRoutes, engine=engine, metrics=metrics, options=options, in_progress=in_progress
+    )
     return app
 
 

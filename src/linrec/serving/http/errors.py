@@ -43,11 +43,11 @@ SECONDS_TO_RETRY = "1"
 
 
 def handle_errors(app: FastAPI) -> None:
-    for kind, status in STATUS.items():
-        app.add_exception_handler(kind, _handler(status))
+    for kind in STATUS:
+        app.add_exception_handler(kind, _known)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(Exception, _failed)
+    app.add_exception_handler(Exception, _known)
 
 
 def error_response(
@@ -58,13 +58,19 @@ def error_response(
     return JSONResponse({"error": sentence}, status, headers)
 
 
-def _handler(status: int) -> Any:
-    def handle(request: Request, error: Exception) -> JSONResponse:
-        del request
-        text = error.render(json_field) if isinstance(error, LinrecError) else str(error)
-        return error_response(status, text)
+def response_to(error: Exception) -> JSONResponse:
+    """What a failure is answered with, whichever way the request came."""
+    for kind in type(error).__mro__:
+        if kind in STATUS:
+            text = error.render(json_field) if isinstance(error, LinrecError) else str(error)
+            return error_response(STATUS[kind], text)
+    LOG.error("failed", exc_info=error)
+    return error_response(500, "this is a defect of the server; its log has the details")
 
-    return handle
+
+def _known(request: Request, error: Exception) -> JSONResponse:
+    del request
+    return response_to(error)
 
 
 def _invalid(request: Request, error: Exception) -> JSONResponse:
@@ -104,9 +110,3 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
         400: "the body is not text in UTF-8, or not JSON; see /docs for examples",
     }.get(error.status_code, str(error.detail))
     return error_response(error.status_code, sentence, dict(error.headers or {}))
-
-
-def _failed(request: Request, error: Exception) -> JSONResponse:
-    del request
-    LOG.error("failed", exc_info=error)
-    return error_response(500, "this is a defect of the server; its log has the details")

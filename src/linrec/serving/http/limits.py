@@ -19,6 +19,18 @@ from linrec.serving.http.paths import BadPathError, decoded_path
 CLIENT_GONE = 499  # recorded in logs and metrics; nobody receives it
 
 
+NO_RESPONSE_IN_TIME = (
+    "no response in time; it may still be carried out: events with ids can be resent"
+)
+
+
+class InProgress:
+    """How many requests are being processed, whoever does it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class RefusedError(Exception):
     def __init__(self, status: int, sentence: str) -> None:
         self.status, self.sentence = status, sentence
@@ -27,9 +39,8 @@ class RefusedError(Exception):
 class RequestLimits:
     """Pure ASGI, around the routes."""
 
-    def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
-        self._app, self._options = app, options
-        self._in_progress = 0
+    def __init__(self, app: ASGIApp, options: HttpOptions, in_progress: InProgress) -> None:
+        self._app, self._options, self._in_progress = app, options, in_progress
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,13 +76,13 @@ class RequestLimits:
     async def _process(
         self, scope: Scope, body: bytes, receive: Receive, response: _Response
     ) -> None:
-        if self._in_progress >= self._options.max_requests:
+        if self._in_progress.count >= self._options.max_requests:
             raise RefusedError(503, "too many requests are being processed; try again later")
         cancelled = new_scope()
         task = asyncio.ensure_future(self._app(scope, _once(body, receive), response.send))
-        self._in_progress += 1
+        self._in_progress.count += 1
         task.add_done_callback(self._finished)
-        gone = asyncio.ensure_future(_disconnected(receive))
+        gone = asyncio.ensure_future(disconnected(receive))
         try:
             await self._wait(task, gone, cancelled)
         finally:
@@ -94,12 +105,10 @@ class RequestLimits:
         task.cancel()
         if gone in done:
             raise RefusedError(CLIENT_GONE, "the client closed the connection")
-        raise RefusedError(
-            503, "no response in time; it may still be carried out: events with ids can be resent"
-        )
+        raise RefusedError(503, NO_RESPONSE_IN_TIME)
 
     def _finished(self, task: asyncio.Future[None]) -> None:
-        self._in_progress -= 1
+        self._in_progress.count -= 1
         if not task.cancelled() and task.exception() is not None:
             LOG.debug("a request failed")  # the exception is logged where it is answered
 
@@ -146,20 +155,25 @@ async def _in_time(receive: Receive, until: float) -> Message:
     return message
 
 
-async def _disconnected(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def _once(body: bytes, receive: Receive) -> Receive:
     """The body in one piece, then whatever the connection delivers."""
-    sent = False
+    return replayed({"type": "http.request", "body": body, "more_body": False}, receive)
+
+
+def replayed(message: Message, receive: Receive) -> Receive:
+    """That message first, then whatever the connection delivers."""
+    first: Message | None = message
 
     async def replay() -> Message:
-        nonlocal sent
-        if sent:
+        nonlocal first
+        if first is None:
             return await receive()
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        given, first = first, None
+        return given
 
     return replay

@@ -93,13 +93,15 @@ class RequestLog:
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path_format", "unmatched")
-        self._metrics.requests.labels(route, status).inc()
-        self._metrics.seconds.labels(route).observe(seconds)
-        fields = {
-            "method": scope["method"], "route": route, "status": status,
-            "ms": round(seconds * 1000, 2),
-        }  # fmt: skip
-        LOG.info("request", extra={"fields": fields})
+        record(self._metrics, scope["method"], route, status, seconds)
+
+
+def record(metrics: Metrics, method: str, route: str, status: int, seconds: float) -> None:
+    """One request in the metrics and in the log."""
+    metrics.requests.labels(route, status).inc()
+    metrics.seconds.labels(route).observe(seconds)
+    fields = {"method": method, "route": route, "status": status, "ms": round(seconds * 1000, 2)}
+    LOG.info("request", extra={"fields": fields})
 
 
 class JsonLines(logging.Formatter):

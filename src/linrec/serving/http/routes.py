@@ -60,9 +60,7 @@ def append(request: Request, body: s.EventsRequest) -> s.EventsResponse | s.Even
     In a batch each user's events are stored or refused on their own; if one is refused, the
     response is that refusal, and the batch can be sent again: event ids make that harmless.
     """
-    bodies = body.batch if isinstance(body, s.EventsBatch) else [body]
-    requests = [Append(str(each.user), [_event(event) for event in each.events]) for each in bodies]
-    result = engine_of(request).append_many(requests)
+    result = engine_of(request).append_many(append_requests(body))
     count = metrics_of(request).events
     count.labels("appended").inc(sum(each.appended for each in result))
     count.labels("duplicate").inc(sum(each.duplicates for each in result))
@@ -70,6 +68,11 @@ def append(request: Request, body: s.EventsRequest) -> s.EventsResponse | s.Even
     return (
         s.EventsBatchResponse(batch=responses) if isinstance(body, s.EventsBatch) else responses[0]
     )
+
+
+def append_requests(body: s.EventsRequest) -> list[Append]:
+    bodies = body.batch if isinstance(body, s.EventsBatch) else [body]
+    return [Append(str(each.user), [_event(event) for event in each.events]) for each in bodies]
 
 
 def _event(given: s.EventBody) -> NewEvent:
@@ -91,14 +94,18 @@ def recommend(
     request: Request, body: s.RecommendationRequest
 ) -> s.RecommendationResponse | s.RecommendationBatchResponse:
     """What a user, or somebody with a given history, will most likely want next, best first."""
-    bodies = body.batch if isinstance(body, s.RecommendationBatch) else [body]
-    result = engine_of(request).recommend_many([_recommend_request(each) for each in bodies])
+    result = engine_of(request).recommend_many(recommend_requests(body))
     for each in result:
         metrics_of(request).recommendations.labels(each.source).inc()
     responses = [_recommendation(each) for each in result]
     if isinstance(body, s.RecommendationBatch):
         return s.RecommendationBatchResponse(batch=responses)
     return responses[0]
+
+
+def recommend_requests(body: s.RecommendationRequest) -> list[RecommendRequest]:
+    bodies = body.batch if isinstance(body, s.RecommendationBatch) else [body]
+    return [_recommend_request(each) for each in bodies]
 
 
 def _recommend_request(body: s.RecommendationBody) -> RecommendRequest:
@@ -230,7 +237,7 @@ def health(request: Request) -> s.HealthResponse:
         items=model.n_items,
         streaming=model.streams,
         reads_time=model.reads_time,
-        seen=model.config.seen_in(),
+        seen=model.seen_in(),
         why_no_state=model.why_no_state,
     )
     return s.HealthResponse(status="ok", model=about)

@@ -55,6 +55,11 @@ class MemoryStore:
         )
         return Head(found.version, len(found.events), newest, snapshots)
 
+    def versions(self, users: Sequence[str]) -> list[str | None]:
+        with self._lock:
+            found = [self._users.get(user) for user in users]
+            return [None if each is None else each.version for each in found]
+
     def known_ids(self, users: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
         with self._lock:
             return [

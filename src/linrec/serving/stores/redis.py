@@ -79,6 +79,13 @@ class RedisStore:
                 pipe.hgetall(_keys(user)[0])
             return [_head(values) for values in pipe.execute()]
 
+    def versions(self, users: Sequence[str]) -> list[str | None]:
+        with self._connected() as connection:
+            pipe = connection.pipeline(transaction=False)
+            for user in users:
+                pipe.hget(_keys(user)[0], "version")
+            return [None if found is None else found.decode() for found in pipe.execute()]
+
     def known_ids(self, users: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
         wanted = [(user, list(ids)) for user, ids in users]
         with self._connected() as connection:

@@ -14,10 +14,15 @@ def put_snapshot(
     assert change.snapshot is not None
     number, version, events, arrived = row
     model = model_of(change.snapshot)
+    known = connection.execute(
+        "UPDATE snapshots SET version = ?, events = ?, arrived = ?, content = ? "
+        "WHERE number = ? AND model = ?",
+        (version, events, arrived, change.snapshot, number, model),
+    )
+    if known.rowcount:
+        return
     connection.execute(
-        "INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (number, model) DO UPDATE "
-        "SET version = excluded.version, events = excluded.events, arrived = excluded.arrived, "
-        "content = excluded.content",
+        "INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?)",
         (number, model, version, events, arrived, change.snapshot),
     )
     # of equally new ones, the one that the last commit stored stays

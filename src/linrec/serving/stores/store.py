@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from time import time
-from typing import Protocol
+from typing import Any, Protocol
 
 MODEL_BYTES = 16  # at the beginning of a snapshot, which name the model it belongs to
 MAX_SNAPSHOTS = 2  # per user, so that two models can be served from one store
@@ -78,6 +78,8 @@ class Head:
     events: int  # kept
     newest: float  # time of the newest event; -inf if there is none
     snapshots: tuple[StoredSnapshot, ...] = ()  # one per model, newest first
+    # by model, what it read: a head that is kept in memory is checked and unpacked once
+    unpacked: dict[bytes, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def snapshot(self) -> bytes | None:
@@ -122,6 +124,9 @@ class Change:
 class Store(Protocol):
     def heads(self, users: Sequence[str]) -> list[Head | None]:
         """The head of each user, None where there is no such user."""
+
+    def versions(self, users: Sequence[str]) -> list[str | None]:
+        """The version of each user's head alone, None where there is no such user."""
 
     def known_ids(self, users: Sequence[tuple[str, Sequence[str]]]) -> list[set[str]]:
         """For each user, those of the given event ids that are stored already."""

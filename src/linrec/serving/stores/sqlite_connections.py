@@ -1,0 +1,138 @@
+"""The file of an SQLite store: its connections, transactions, room and log."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from linrec.serving.stores.sqlite_files import (
+    check_room,
+    copy,
+    private_file,
+    store_error,
+    structural_problems,
+)
+from linrec.serving.stores.sqlite_schema import prepare, version_warnings
+from linrec.serving.stores.store import StoreFullError
+from linrec.types import InputError
+
+WAIT_SECONDS = 5.0  # for another process's write
+PROBE_BYTES = 65_536
+ERASE_WAIT, ERASE_ATTEMPTS = 0.5, 3  # seconds, for readers of what was deleted
+
+
+class SQLiteFile:
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._free: deque[sqlite3.Connection] = deque()
+        self._closed = False
+        self._full = False  # the last write found no room
+        self._log_pending = False  # the write-ahead log may still hold deleted rows
+        if not self.path.parent.is_dir():
+            raise InputError(f"{self.path.parent} is not a folder; choose a place for the store")
+        try:
+            private_file(self.path)
+            with self._borrowed() as connection:
+                prepare(connection, self.path)
+        except (sqlite3.DatabaseError, OSError) as error:
+            raise InputError(
+                f"{self.path} cannot be used as a store ({error}); choose another place or set it "
+                "right"
+            ) from None
+
+    @contextlib.contextmanager
+    def _borrowed(self) -> Iterator[sqlite3.Connection]:
+        """A connection nobody else has meanwhile, so that readers do not wait for the writer."""
+        try:
+            connection = self._free.pop()
+        except IndexError:
+            connection = self._open()
+        try:
+            yield connection
+        finally:
+            if self._closed:
+                connection.close()
+            else:
+                self._free.append(connection)
+
+    def _open(self, timeout: float = WAIT_SECONDS) -> sqlite3.Connection:
+        # threads hand connections on, but never share one
+        opened = sqlite3.connect(
+            self.path, timeout=timeout, isolation_level=None, check_same_thread=False
+        )
+        opened.execute("PRAGMA synchronous=FULL")
+        opened.execute("PRAGMA secure_delete=ON")  # forgotten is overwritten, not only unlinked
+        return opened
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with self._borrowed() as connection:
+                yield connection
+        except sqlite3.Error as error:
+            known = store_error(error, self.path)
+            self._full = self._full or isinstance(known, StoreFullError)
+            raise known from error
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._reading() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):  # a full disk has rolled back by itself
+                    connection.execute("ROLLBACK")
+                raise
+
+    def vacuum(self) -> bool:
+        with self._reading() as connection:
+            connection.execute("VACUUM")
+        return self._empty_log()
+
+    def _empty_log(self) -> bool:
+        """Whether the write-ahead log is empty; another connection's reader may prevent it."""
+        with contextlib.closing(self._open(ERASE_WAIT)) as connection:
+            for _ in range(ERASE_ATTEMPTS):
+                (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                if not busy:
+                    break
+        self._log_pending = bool(busy)
+        return not busy
+
+    def check(self) -> None:
+        if self._log_pending:
+            self._empty_log()
+        if self._full:
+            self._probe()
+        check_room(self.path)
+        with self._reading() as connection:
+            connection.execute("SELECT 1 FROM users LIMIT 1").fetchone()
+
+    def _probe(self) -> None:
+        """After a write found no room: raises StoreFullError while there is none."""
+        with self._writing() as connection:
+            connection.execute("INSERT INTO probe VALUES (zeroblob(?))", (PROBE_BYTES,))
+        with self._writing() as connection:
+            connection.execute("DELETE FROM probe")
+        self._full = False
+
+    def warnings(self) -> list[str]:
+        return version_warnings()
+
+    def problems(self) -> list[str]:
+        with self._reading() as connection:
+            return structural_problems(connection)
+
+    def backup(self, target: Path) -> None:
+        with self._reading() as connection:
+            copy(connection, target)
+
+    def close(self) -> None:
+        self._closed = True
+        while self._free:
+            self._free.pop().close()
