@@ -1,7 +1,7 @@
 """The kernels in the order in which they run, with their arguments: as data, run or compiled.
 
 `Plan` (plan.py) decides how a sequence is cut; `forward` and `backward` list launches. A launch
-made from tensors on torch's meta device is never run: benchmarks/gpu_compile.py compiles it ahead of time.
+made from tensors on torch's meta device is never run: benchmarks/gpu_compile.py compiles it.
 """
 
 from __future__ import annotations
