@@ -62,6 +62,7 @@ class Case:
 def launches(case: Case, config: Any, rule: Rule | None = None) -> list[Any]:
     """What a pass runs in this configuration, on tensors without content."""
     from linrec.ops.triton import launch, tuning
+    from linrec.ops.triton.plan import Plan
 
     mechanism, causal = FORMS[case.form]
     rule = rule or ops.find(mechanism).rule
@@ -70,7 +71,7 @@ def launches(case: Case, config: Any, rule: Rule | None = None) -> list[Any]:
     packed = torch.empty(shape, dtype=DTYPES[case.dtype], device="meta")
     q, k, v = packed.permute(2, 0, 3, 1, 4)
     keep = torch.empty(BATCH, LENGTH, dtype=torch.bool, device="meta")
-    plan = launch.Plan(
+    plan = Plan(
         rule, q, k, v, keep, keep.cumsum(1, dtype=torch.int32),
         torch.empty(HEADS, device="meta") if rule.decay else None, causal, config,
         tuning.precision_of(case.what, DTYPES[case.dtype], amd=case.target.startswith("gfx")),
@@ -141,10 +142,10 @@ def _amd(assembly: str) -> dict[str, int]:
 
 def rows_of(case: Case) -> list[dict[str, Any]]:
     """One row per configuration and kernel."""
-    from linrec.ops.triton import launch, tuning
+    from linrec.ops.triton import plan, tuning
 
     rows = []
-    block = launch.block_of(case.width)
+    block = plan.block_of(case.width)
     for config in tuning.candidates(case.what, block, DTYPES[case.dtype]):
         for each in launches(case, config):
             key = (case.target, each.kernel.__name__, str(each.config), *types(each))

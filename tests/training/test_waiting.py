@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from linrec import ops
 from linrec.data.dataset.splits import leave_one_out
 from linrec.recommender import Recommender
 from linrec.training.loop import DivergedError, epoch_batches
@@ -41,6 +42,7 @@ def _read_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU in the role of a GPU: losses are read every three steps, and no step looks at one."""
 
     monkeypatch.setattr(RunningLoss, "is_due", property(lambda self: self.steps >= 3))
+    monkeypatch.setattr(ops, "_is_readable", lambda _: False)
     monkeypatch.setattr(Step, "waits", property(lambda _: False, lambda *_: None), raising=False)
 
 

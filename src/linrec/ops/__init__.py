@@ -325,8 +325,11 @@ def _check_decay(mechanism: str, decay: Tensor | None, q: Tensor) -> Tensor | No
         raise InputError(
             f"decay must hold log g for each of the {q.shape[1]} heads, not {tuple(decay.shape)}"
         )
-    # on a GPU the answer would have to be waited for, at every step of a training
-    readable = decay.device.type == "cpu" and not torch.compiler.is_compiling()
-    if readable and bool((decay > _DECAY_SLACK).any()):
+    if _is_readable(decay) and bool((decay > _DECAY_SLACK).any()):
         raise InputError("decay is log g with 0 < g <= 1, so none of its numbers may be positive")
     return decay
+
+
+def _is_readable(x: Tensor) -> bool:
+    """On a GPU the answer would have to be waited for, at every step of a training."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -3,9 +3,9 @@
 A segment is a run of chunks of C positions that one program walks through. The age of a position is
 the number of real events up to it; event m counts at t with the weight exp(rate |age_t - age_m|).
 
-Blocks are [D, C], features times positions. Triton divides the rows of a product among the warps and
-gives each of them the whole second operand. So the state, the largest operand, comes first and is
-divided, and what every warp holds of a block shrinks with C.
+Blocks are [D, C], features times positions. Triton divides the rows of a product among the warps
+and gives each of them the whole second operand. So the state, the largest operand, comes first and
+is divided, and what every warp holds of a block shrinks with C.
 """
 
 import triton

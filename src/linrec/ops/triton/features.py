@@ -1,7 +1,7 @@
 """Feature maps, norms and normalisers inside a Triton kernel, with their gradients.
 
-All blocks are [D, C] in float32, D features of C positions (blocks.py says why). The rule's fields arrive as constants,
-so that a kernel holds only the code of its own rule.
+All blocks are [D, C] in float32, D features of C positions (blocks.py says why). The rule's fields
+arrive as constants, so that a kernel holds only the code of its own rule.
 """
 
 import triton

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linrec.ops.rule import Rule
 from linrec.ops.triton import launch, tuning
-from linrec.ops.triton.launch import Config, Launch, Plan
+from linrec.ops.triton.plan import Config, Launch, Plan, block_of
 
 # programs per processor: enough to hide the latency of loads
 BUSY = 4
@@ -38,8 +38,9 @@ def plan_of(what: tuning.Pass, rule: Rule, inputs: Inputs, causal: bool) -> Plan
     rate = None if inputs.rate is None else inputs.rate.detach().float().contiguous()
     return Plan(
         rule, q, k, v, keep, age, rate, causal,
-        tuning.candidates(what, launch.block_of(q.shape[3]), q.dtype)[0],
-        tuning.precision_of(what, q.dtype, amd=torch.version.hip is not None), programs_of(q.device), inputs.initial,
+        tuning.candidates(what, block_of(q.shape[3]), q.dtype)[0],
+        tuning.precision_of(what, q.dtype, amd=torch.version.hip is not None),
+        programs_of(q.device), inputs.initial,
     )  # fmt: skip
 
 
@@ -113,7 +114,7 @@ def packed(memory: Tensor, column: Tensor, count: Tensor) -> Tensor:
     [B, H, D, D], [B, H, D], [B, H]  ->  [B * H, size]
     """
     width = column.shape[-1]
-    missing = launch.block_of(width) - width
+    missing = block_of(width) - width
     rows = torch.cat(
         [F.pad(memory, (0, missing, 0, missing)).flatten(2), F.pad(column, (0, missing))], -1
     )
@@ -123,7 +124,7 @@ def packed(memory: Tensor, column: Tensor, count: Tensor) -> Tensor:
 
 def unpacked(flat: Tensor, batch: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
     """memory, column and count of `packed`."""
-    block = launch.block_of(width)
+    block = block_of(width)
     flat = flat.view(batch, -1, block + 2, block)
     memory = flat[:, :, :width, :width].contiguous()
     return memory, flat[:, :, block, :width].contiguous(), flat[:, :, block + 1, 0].contiguous()

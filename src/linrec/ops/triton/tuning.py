@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 import triton.language as tl
 
-from linrec.ops.triton.launch import Config, Precision
+from linrec.ops.triton.plan import Config, Precision
 
 Pass = Literal["forward", "backward"]
 REPEATS = 5
