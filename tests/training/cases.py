@@ -33,6 +33,7 @@ SMALL: dict[str, Any] = {
     "epochs": 8,
     "device": "cpu",
     # what the recipe adds is tested where it is given by name
+    "norm": "post",
     "head_norm": False,
     "time_gaps": False,
     "seen_aware": False,
