@@ -97,7 +97,9 @@ def table(outcome: dict[str, Any]) -> str:
     ]
     for row in outcome["rows"]:
         more = "" if row["reached"] else "more than "
-        ratio = row["seconds"] / own["seconds"] if own and own["reached"] else None
+        # epochs are timed to a tenth of a second, so a tiny training may have taken none
+        known = own is not None and own["reached"] and own["seconds"] > 0
+        ratio = row["seconds"] / own["seconds"] if known else None
         cells = [
             f"{TITLES[row['name']]}, {row['version']}",
             f"{more}{row['seconds']:,.0f}",

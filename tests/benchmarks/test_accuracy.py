@@ -83,6 +83,15 @@ def test_a_model_that_is_late_is_said_to_need_more() -> None:
     assert "| more than 1,200 | more than 12.0 | 1 | 0.1100 |" in page
 
 
+def test_a_training_too_short_to_time_has_no_ratio() -> None:
+    row = {"name": "linrec", "version": "linrec 1", "reached": True, "seconds": 0.0,
+           "curve": [{"seconds": 0.0, "ndcg": 0.19}]}  # fmt: skip
+    about = {"users": 1, "items": 2, "events": 3}
+    environment = {"threads": 2, "machine": "m", "date": "d", "commit": "c", "command": "x"}
+    page = accuracy.table({"goal": 0.18, "dataset": about, "rows": [row], **environment})
+    assert "| 0 | - | 1 | 0.1900 |" in page
+
+
 def test_the_goal_ends_by_figure_or_by_time() -> None:
     goal = Goal(Task("", "", 0, 0, seconds=10, goal=0.5))
     assert not goal.reached
