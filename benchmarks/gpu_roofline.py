@@ -26,6 +26,7 @@ WIDTHS = (16, 64)
 EVENTS, HEADS = 16_000, 8
 FORWARD_CHUNK, BACKWARD_CHUNK = 32, 16  # the configurations of ops/triton/tuning.py
 NARROW, WIDE = 2, 4  # bytes of bfloat16 and float32
+PROGRAMS = 432  # four for each of an A100's processors: with fewer heads, sequences are divided
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,16 @@ class Work:
         return positions * max(self.bytes / device.bandwidth, self.operations / device.operations)
 
 
-def linear_forward(width: int) -> Work:
+def linear_forward(width: int, divided: bool) -> Work:
     """q, k, v are read and out is written once. A position is multiplied with the state twice (read
-    and update) and with its chunk three times (scores, outputs, sums of columns).
+    and update) and with its chunk three times (scores, outputs, sums of columns). Where sequences
+    are divided into segments, k and v are read and multiplied once more for their states.
     """
-    moved = 4 * NARROW * width
-    return Work(moved, 2 * width * (2 * width + 3 * FORWARD_CHUNK))
+    moved = NARROW * width * (6 if divided else 4)
+    return Work(moved, 2 * width * ((3 if divided else 2) * width + 3 * FORWARD_CHUNK))
 
 
-def linear_backward(width: int) -> Work:
+def linear_backward(width: int, divided: bool) -> Work:
     """Two passes, three where blocks are wide. Queries: q, k, v, dout read, dq written, and the
     normalised queries and gradients of the column sums written in float32. Keys: k, v, dout and
     those read, dk, dv written. Products of float32 numbers count three times, those with a bfloat16
@@ -73,7 +75,10 @@ def linear_backward(width: int) -> Work:
     again = 2 * NARROW + WIDE if width > 32 else 0  # k, dout and normalised queries
     state = 2 * width * width * (2 + 2 + 3 + 2 + 2)  # S dout, its update; R f, R v, its update
     chunk = 2 * width * BACKWARD_CHUNK * (1 + 3 + 3 + 3 + 2 + 1 + 3 + 3)
-    return Work(width * (queries + keys + again), state + chunk)
+    # states of segments: k and v; then dout, normalised queries and gradients of column sums
+    segments = 3 * NARROW + 2 * WIDE if divided else 0
+    state += 2 * width * width * (2 + 2) if divided else 0
+    return Work(width * (queries + keys + again + segments), state + chunk)
 
 
 def flash_forward(width: int, length: int) -> Work:
@@ -92,7 +97,8 @@ def rows() -> list[dict[str, Any]]:
         for width in WIDTHS:
             for length in LENGTHS:
                 positions = EVENTS * HEADS
-                forward, backward = linear_forward(width), linear_backward(width)
+                divided = max(1, EVENTS // length) * HEADS < PROGRAMS
+                forward, backward = linear_forward(width, divided), linear_backward(width, divided)
                 softmax = flash_forward(width, length), flash_backward(width, length)
                 times = [
                     1e6 * work.seconds(positions, device) for work in (forward, backward, *softmax)
