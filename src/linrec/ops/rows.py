@@ -37,7 +37,7 @@ def takes_heads(x: Tensor, scale: Tensor) -> bool:
         and scale.dtype == torch.float32
         and scale.is_contiguous()
         and x.shape[3] in (8, 16, 32, 64, 128)
-        # these take the torch form apart themselves
+        # torch.compile and torch.export fuse or trace the torch form themselves
         and not torch.compiler.is_compiling()
     )
 

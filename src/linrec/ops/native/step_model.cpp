@@ -397,7 +397,7 @@ void best_of(const float* scores, int64_t size, int64_t k, std::vector<Best>& be
   float bound = -std::numeric_limits<float>::infinity();
   best.clear();
   const size_t room = static_cast<size_t>(2 * k + STRIDE);
-  for (int64_t first = 1; first < size; first += STRIDE) {  // 0 is no item
+  for (int64_t first = 1; first < size; first += STRIDE) {  // item 0 is padding
     const int64_t last = std::min(size, first + STRIDE);
     bool any = false;
     for (int64_t i = first; i < last; ++i) any |= scores[i] > bound;  // NaN is not
