@@ -1,23 +1,27 @@
 """Compile every Triton kernel ahead of time for real GPUs, without one: registers, spills, memory.
 
-    .venv/bin/python -m benchmarks.gpu_compile  # all: an hour on two cores
+    .venv/bin/python -m benchmarks.gpu_compile  # what the file lacks; all of it takes an hour
+    .venv/bin/python -m benchmarks.gpu_compile --again
     .venv/bin/python -m benchmarks.gpu_compile --widths 32 --targets sm_80 --out /tmp/some.json
 
 The launches are those of `linrec.ops.triton.launch`, made from tensors without content, in every
 configuration that tuning may choose. ptxas and AMD's assembler, which come with Triton, report what
-a kernel uses. Writes results/benchmarks/gpu-compile.json and the table of docs/performance.md.
+a kernel uses. Writes results/benchmarks/gpu-compile.json after every case, so that a stopped run
+goes on where it was, and the table of docs/performance.md. Rows of kernels that have changed
+since are dropped.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import hashlib
 import io
 import json
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -40,6 +44,8 @@ TARGETS = {
 WIDTHS = (16, 32, 64, 128)
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 PASSES = ("forward", "backward")
+CONFIG = ("chunk", "warps", "stages")
+KERNEL_FILES = ("attention", "blocks", "features", "states")
 FORMS = {  # mechanism and whether it is causal: all modes of the kernels
     "linrec, causal": ("linrec", True),
     "linrec-decay, causal": ("linrec-decay", True),
@@ -142,11 +148,8 @@ def _amd(assembly: str) -> dict[str, int]:
 
 def rows_of(case: Case) -> list[dict[str, Any]]:
     """One row per configuration and kernel."""
-    from linrec.ops.triton import plan, tuning
-
     rows = []
-    block = plan.block_of(case.width)
-    for config in tuning.candidates(case.what, block, DTYPES[case.dtype]):
+    for config in configs_of(case):
         for each in launches(case, config):
             key = (case.target, each.kernel.__name__, str(each.config), *types(each))
             if key not in _seen:  # the scan is the same for all forms
@@ -159,8 +162,8 @@ _seen: dict[tuple[str, ...], dict[str, Any]] = {}
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:
-    for dtype in args.dtypes:
-        for width in args.widths:
+    for width in args.widths:
+        for dtype in args.dtypes:
             for target in args.targets:
                 for what in PASSES:
                     if what == "backward" and not has_gradients(width, dtype):
@@ -176,26 +179,74 @@ def has_gradients(width: int, dtype: str) -> bool:
 
 def main() -> None:
     args = _arguments()
-    rows: list[dict[str, Any]] = []
-    if args.add and args.out.is_file():
-        rows = json.loads(args.out.read_text("utf-8"))["rows"]
+    rows = stored(args.out)
+    missing = [case for case in cases(args) if args.again or not is_in(rows, case)]
     with get_context("spawn").Pool(args.processes) as pool:
-        for found in pool.imap(rows_of, cases(args)):
-            rows += found
+        for found in pool.imap(rows_of, missing):
+            rows = merged(rows, found)
             print(sentence(found), flush=True)
             write_json(args.out, outcome(rows))
-    print(f"wrote {args.out}")
+    print(f"compiled {len(missing)} cases; {args.out} has {len(rows)} kernels")
     if args.out == OUT:
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
+
+
+def stored(out: Path) -> list[dict[str, Any]]:
+    """The rows of the file, if the kernels are still those that it was made from."""
+    if not out.is_file():
+        return []
+    found = json.loads(out.read_text("utf-8"))
+    rows: list[dict[str, Any]] = found["rows"]
+    return rows if found["kernels"] == fingerprint() else []
+
+
+def fingerprint() -> str:
+    """Of all code that is compiled, without comments and layout."""
+    folder = Path(gpu.__file__).parent
+    texts = [(folder / f"{name}.py").read_text("utf-8") for name in KERNEL_FILES]
+    code = "".join(ast.dump(ast.parse(text)) for text in texts)
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
+def configs_of(case: Case) -> tuple[Any, ...]:
+    """All that tuning may choose from."""
+    from linrec.ops.triton import plan, tuning
+
+    return tuning.candidates(
+        case.what, plan.block_of(case.width), DTYPES[case.dtype], hopper=case.target == "sm_90"
+    )
+
+
+def is_in(rows: list[dict[str, Any]], case: Case) -> bool:
+    """Whether there are rows of this case in all its present configurations, and in no other."""
+    there = {tuple(r[name] for name in CONFIG) for r in rows if _case(r) == case}
+    return there == set(configs_of(case))
+
+
+def merged(rows: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All rows, those of one case replaced, in the order of cases."""
+    others = [r for r in rows if _case(r) != _case(found[0])]
+    return sorted(others + found, key=lambda row: _place(_case(row)))
+
+
+def _case(row: dict[str, Any]) -> Case:
+    return Case(*(row[field.name] for field in fields(Case)))
+
+
+def _place(case: Case) -> tuple[int, ...]:
+    orders = (list(DTYPES), list(TARGETS), list(PASSES), list(FORMS))
+    names = (case.dtype, case.target, case.what, case.form)
+    return (case.width, *(order.index(name) for order, name in zip(orders, names, strict=True)))
 
 
 def outcome(rows: list[dict[str, Any]]) -> dict[str, Any]:
     import triton
 
     return {
-        "command": " ".join(["python -m benchmarks.gpu_compile", *sys.argv[1:]]),
+        "command": "python -m benchmarks.gpu_compile",
         **environment(),
         "triton": triton.__version__,
+        "kernels": fingerprint(),
         "rows": rows,
     }
 
@@ -231,6 +282,9 @@ def table(found: dict[str, Any]) -> str:
                 r for r in found["rows"]
                 if (r["width"], r["dtype"], r["what"], r["target"]) == (width, dtype, what, target)
             ]  # fmt: skip
+            if not here:
+                cells.append("not compiled yet")
+                continue
             spilled = max(r["spilled"] for r in here)
             cells.append(
                 f"{max(r['registers'] for r in here)} registers, "
@@ -251,7 +305,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--widths", type=int, nargs="+", default=list(WIDTHS))
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
-    parser.add_argument("--add", action="store_true", help="to the rows that the file has")
+    parser.add_argument("--again", action="store_true", help="compile also what the file has")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
     return parser.parse_args()

@@ -48,10 +48,25 @@ def test_any_width(width: int) -> None:
     assert_equals_oracle("linrec-decay", random_case(18, width=width, batch=1, heads=1), True)
 
 
-def test_wide_heads() -> None:
+@pytest.mark.parametrize("width", [64, 128])
+def test_wide_heads(width: int) -> None:
     """Gradients of keys and of values come from two passes there."""
-    case = random_case(17, width=64, batch=1, heads=1)
+    case = random_case(17, width=width, batch=1, heads=1)
     assert_equals_oracle("linrec-decay", case, True, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("width", [64, 100, 128])
+def test_wide_heads_without_gradients(width: int, causal: bool, dtype: torch.dtype) -> None:
+    """From float32 and float16 such heads have kernels of the forward pass alone."""
+    case = random_case(18, width=width, batch=1, heads=1, padding="end")
+    narrow = there(case.to(dtype))
+    assert fused.covers(ops.find("linrec-decay").rule, narrow.q, narrow.k, narrow.v)
+    actual = on_device("linrec-decay", case.to(dtype), causal).double()
+    expected = cases.oracle("linrec-decay", case, causal)
+    error = (actual - expected).abs().max()
+    assert error <= cases.TOLERANCE[dtype] * expected.abs().max()
 
 
 @pytest.mark.parametrize("padding", ["start", "all"])
@@ -112,6 +127,28 @@ def test_any_strides() -> None:
     expected = ops.attend("linrec", case.q, case.k, case.v)
     turned = [x.mT.contiguous().mT for x in (case.q, case.k, case.v)]
     torch.testing.assert_close(ops.attend("linrec", *turned), expected)
+
+
+STRIDED = {
+    "features first": lambda x: x.mT.contiguous().mT,
+    "every other position": lambda x: x.repeat_interleave(2, 2)[:, :, ::2],
+    "part of a wider row": lambda x: torch.cat([x, x], -1)[..., : x.shape[-1]],
+}
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("layout", STRIDED)
+def test_gradients_of_strided_inputs(layout: str, causal: bool) -> None:
+    """The gradient of the output arrives transposed, too."""
+    change = STRIDED[layout]
+    case = random_case(19, width=8, batch=2, heads=1, padding="random")
+    assert not change(case.q).is_contiguous()
+    cases.assert_same_values_and_grads(
+        lambda c: on_device("linrec-decay", c.map(change), causal).mT,
+        lambda c: cases.oracle("linrec-decay", c, causal).mT,
+        case,
+        (torch.float32,),
+    )
 
 
 @pytest.mark.parametrize("mechanism", ["linrec-decay", "linrec-without-norm"])

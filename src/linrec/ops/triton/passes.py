@@ -38,7 +38,9 @@ def plan_of(what: tuning.Pass, rule: Rule, inputs: Inputs, causal: bool) -> Plan
     rate = None if inputs.rate is None else inputs.rate.detach().float().contiguous()
     return Plan(
         rule, q, k, v, keep, age, rate, causal,
-        tuning.candidates(what, block_of(q.shape[3]), q.dtype)[0],
+        tuning.candidates(
+            what, block_of(q.shape[3]), q.dtype, hopper=tuning.is_hopper(q.device)
+        )[0],
         tuning.precision_of(what, q.dtype, amd=torch.version.hip is not None),
         programs_of(q.device), inputs.initial,
     )  # fmt: skip

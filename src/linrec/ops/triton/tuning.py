@@ -29,17 +29,23 @@ class Kind(NamedTuple):
     size: int  # how many positions in all heads, as a power of two
 
 
-def candidates(what: Pass, block: int, dtype: torch.dtype) -> tuple[Config, ...]:
+def candidates(what: Pass, block: int, dtype: torch.dtype, *, hopper: bool) -> tuple[Config, ...]:
     """The first is used where nothing can be timed.
 
     A warp multiplies 16 rows of a state, so a block of 64 has work for four. Chunks are short
-    because every warp holds whole chunks in registers, in float32 and split in two.
+    because every warp holds whole chunks in registers, in float32 and split in two. More warps
+    where a kernel would spill otherwise. hopper: compute capability 9.0 or newer, whose compiler
+    spills with four warps what Ampere's spills with eight.
     """
     warps = block // 16
     if what == "forward" and dtype == torch.bfloat16:
         return (Config(32, warps, 2), Config(16, warps, 1))
     if what == "backward" and dtype == torch.float32:
-        return (Config(16, max(warps, 4), 1),)
+        warps = 4 * warps
+    elif what == "backward" and dtype == torch.float16:
+        warps = 2 * warps
+    elif dtype == torch.float32 and block == 64 and hopper:
+        warps = 8
     return (Config(16, warps, 1),)
 
 
@@ -48,13 +54,19 @@ _chosen: dict[tuple[str, Kind], Config] = {}
 
 def choose(kind: Kind, device: torch.device, run: Callable[[Config], object]) -> Config:
     """The fastest candidate for this kind of call. Passes write the same again, so they may run."""
-    options = candidates(kind.what, kind.block, kind.dtype)
+    options = candidates(kind.what, kind.block, kind.dtype, hopper=is_hopper(device))
     if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
         return options[0]
     key = (torch.cuda.get_device_name(device), kind)
     if key not in _chosen:
         _chosen[key] = min(options, key=lambda config: _milliseconds(run, config))
     return _chosen[key]
+
+
+def is_hopper(device: torch.device) -> bool:
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def _milliseconds(run: Callable[[Config], object], config: Config) -> float:
