@@ -24,7 +24,7 @@ SLOW_EPOCHS = {"bert4rec": 100}
 DEFAULT = {"recipe": "default", "precision": "bfloat16"}
 """The default model; the recipe leaves the precision to a timing, which may differ each time."""
 DEFAULT_EPOCHS = 24
-SHORT_EPOCHS = 10
+SHORT_EPOCHS = 6
 PARTS: dict[str, dict[str, Any]] = {
     "times": {"time_gaps": False},
     "request-time": {"unknown_time": 1.0},

@@ -87,7 +87,7 @@ WITH_REPEATS = {
         "Which hashtag an account uses next, real times; the hashtags of one tweet, 31 % of all "
         "neighbours, are in the order of its text.",
         settings=_REPEATS | {"negatives": 1024},
-        epochs=2,
+        epochs=8,
     ),
     "complete-journey": Dataset(
         "The Complete Journey",
