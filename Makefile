@@ -14,6 +14,10 @@ READY := .venv/.ready
 PIP_INSTALL := $(PYTHON) -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 PYTEST_ARGS ?=
+# the tests of all that is compiled from C++
+SANITIZED_TESTS := tests/ops/test_kernels.py tests/ops/test_rows.py tests/layers/test_dropout.py \
+  tests/layers/test_head_norm.py tests/layers/test_repeats.py tests/losses/test_full_softmax.py \
+  tests/losses/test_repeats.py
 BENCH_ARGS ?=
 SOAK_ARGS ?=
 PEERS_ARGS ?=
@@ -69,7 +73,7 @@ sanitize: $(READY) ## the kernel tests with AddressSanitizer and UBSan, on kerne
 	  ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=tests/ops/sanitizer \
 	  LINREC_SANITIZED="$(abspath build/sanitize)" OMP_NUM_THREADS=1 \
-	  $(PYTHON) -m pytest tests/ops/test_kernels.py tests/ops/test_rows.py --capture=sys $(PYTEST_ARGS)
+	  $(PYTHON) -m pytest $(SANITIZED_TESTS) --capture=sys $(PYTEST_ARGS)
 
 soak: $(READY) ## two servers on one store, killed 500 times with reloads and deletions meanwhile (SOAK_ARGS)
 	$(PYTHON) -m tests.serving.soak $(SOAK_ARGS)

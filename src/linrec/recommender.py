@@ -16,7 +16,7 @@ from linrec.data.dataset.store import SequenceStore, named, same_dataset
 from linrec.data.preparing.moments import Moment, requested_at
 from linrec.data.preparing.prepare import prepare
 from linrec.data.preparing.requests import histories_of
-from linrec.evaluation import Evaluation, EvaluationOptions
+from linrec.evaluation import Evaluation, EvaluationOptions, Reranker
 from linrec.evaluation import evaluate as evaluate_scorer
 from linrec.evaluation.baselines import hidden_note
 from linrec.evaluation.ranks import ProgressCallback
@@ -28,19 +28,20 @@ from linrec.runs.description import RunDescription
 from linrec.runs.evaluations import evaluation_name
 from linrec.runs.filters import Filters
 from linrec.runs.lists import ListMaker
-from linrec.runs.recipes import recipe as find_recipe
 from linrec.runs.run import Run
 from linrec.runs.samples import ITEMS as SAMPLE_ITEMS
 from linrec.runs.samples import sample_users, samples_of
-from linrec.runs.warm_settings import warm_settings
+from linrec.runs.warm_settings import settings_for
 from linrec.runs.weights import AnyModel
 from linrec.training.callbacks import Callback, CallbackList
+from linrec.training.context import with_context
 from linrec.training.final import train_on_all
 from linrec.training.fitting import Place, fit
 from linrec.training.loop import Trained
 from linrec.training.plan import Plan, catalogue_of, trainable
 from linrec.training.repeats import with_repeat_head
 from linrec.training.warm_start import WarmStart
+from linrec.training.world import World
 from linrec.types import InputError, Recommendations, Seen, argument
 
 Part = TypeVar("Part")
@@ -77,7 +78,7 @@ class Recommender:
         self, *, recipe: str = "default", start: str | Path | None = None, **settings: Any
     ) -> None:
         self._start = None if start is None else Path(start)
-        self._requested: RunConfig = _requested(recipe, self._start, settings)
+        self._requested: RunConfig = settings_for(recipe, self._start, settings)
         self._named = frozenset(settings)  # what was asked for by name, not only by a recipe
         self.config = self._requested
         self.trained: Trained | None = None
@@ -112,11 +113,13 @@ class Recommender:
             >>> model.trained.progress.history[0]["epoch"]
             1
         """
-        listeners = CallbackList(callbacks)
+        first = World.of_environment().is_first  # of several workers, if there are any
+        listeners = CallbackList(callbacks if first else [Callback()])
+        place = Place(None if out is None else Path(out), resume, overwrite, writes=first)
         finished = False
         try:
             listeners.on_fit_start()
-            self._fit(data, Place(None if out is None else Path(out), resume, overwrite), listeners)
+            self._fit(data, place, listeners)
             finished = self.trained is not None and not self.trained.interrupted
         finally:
             listeners.on_fit_end(finished=finished)
@@ -126,15 +129,20 @@ class Recommender:
         place.check()  # before the long read, not after
         store = open_data(data)
         split = trainable(self._requested.split.of(store))
-        warn = listeners.on_message if listeners.callbacks else warnings.warn
-        plan = Plan.of(self._requested, store, warn, self._named, place.resumed)
+        start = None
         if self._start is not None:
             start = WarmStart.open(self._start, store.catalogue, place.folder)
+        known = () if start is None else start.run.description.context
+        store = with_context(store, self._requested.model, split, known)
+        split = self._requested.split.of(store) if store.read_context else split
+        warn = listeners.on_message if listeners.callbacks else warnings.warn
+        plan = Plan.of(self._requested, store, warn, self._named, place.resumed)
+        if start is not None:
             plan = plan.started_from(start)
-            listeners.on_message(start.table(plan.features.fields))
+            listeners.on_message(start.table(plan.fields))
             start.warn_of_split(split, plan.config, self._named, warn)
         plan = with_repeat_head(plan, split, warn, self._named, place.resumed)
-        catalogue = catalogue_of(store, split, warn)
+        catalogue = catalogue_of(plan, split, warn)
         advise = None if "loss" in self._named else warn
         fitted = fit(plan, split, catalogue, place, listeners, advise)
         # together: a training that fails leaves the earlier one as it was
@@ -143,10 +151,15 @@ class Recommender:
         self._model, self._catalogue, run = fitted.model.cpu(), catalogue, fitted.run
         if run is not None and not fitted.trained.interrupted:
             self._test(run, listeners)
-        begun = run is not None and run.validated
+        begun, workers = run is not None and run.validated, fitted.workers
+        if workers is not None:  # waits for the first one, which tests
+            begun = workers.any(begun)
         if (plan.config.training.final or begun) and not fitted.trained.interrupted:
             assert isinstance(fitted.model, Backbone)
-            self.trained = train_on_all(fitted.model, plan, split, fitted.trained, run, listeners)
+            assert workers is not None
+            self.trained = train_on_all(
+                fitted.model, plan, split, fitted.trained, run, listeners, workers
+            )
             final = not self.trained.interrupted
             self._description = self._description.model_copy(update={"final": final})
             self._catalogue = catalogue.after_all() if final else catalogue
@@ -191,7 +204,7 @@ class Recommender:
             >>> len(users) == figures.n_users
             True
         """
-        model, store = self.model, self._data(data)
+        model, store = self.model, self._read(data)
         if self.description.final:
             raise InputError(
                 "this run was trained on all events, the held-out ones too, so they say nothing "
@@ -202,7 +215,7 @@ class Recommender:
                 f"{named(store)} is not the dataset of this run ({self._data_path()}): it may "
                 "hold out events that the model was trained on; evaluate it on its own dataset"
             )
-        config = self.config
+        config, where = self.config, options.get("targets_where")
         chosen = EvaluationOptions(
             reads=config.model.max_length,
             shares=isinstance(model, Backbone) and one_pass(model),
@@ -214,7 +227,10 @@ class Recommender:
             seen=config.seen_in(options.pop("seen", None)),
             **options,
         )
-        return evaluate_scorer(model_scorer(model), store, config.split.of(store), chosen)
+        split = config.split.of(store)
+        if where is not None:
+            split = config.split.narrowed(store, chosen.split, where)
+        return evaluate_scorer(model_scorer(model), store, split, chosen)
 
     def recommend(
         self,
@@ -224,6 +240,7 @@ class Recommender:
         data: Data | None = None,
         at: Moment | None = None,
         seen: Seen | None = None,
+        diversity: float = 0.0,
         progress: ProgressCallback | None = None,
         **filters: Unpack[FilterArguments],
     ) -> Recommendations:
@@ -233,14 +250,17 @@ class Recommender:
         known item get the most popular ones, with source "cold-start".
 
         Args:
-            who: Ids of users of the dataset, lists of item ids or of (item, time) pairs (oldest
-                first), a frame of events, or None for all users.
+            who: Ids of users of the dataset, lists of item ids, of (item, time) pairs or of
+                (item, time, context) triples (oldest first; a context is a dict), a frame of
+                events, or None for all users.
             k: Items per user.
             data: The dataset, if it has moved or grown.
             at: The time of the request, for models that read times: a number, a date or
                 "unknown"; by default the time of the newest event in the log.
             seen: "hide" leaves out what the user has had, "keep" ranks it like all other items;
                 by default what the run was trained for.
+            diversity: Re-rank the lists for items that differ by their features, from 0 (off) to 1
+                (`linrec.evaluation.reranking`).
             progress: Called with the number of users done, and of all.
             filters: `only` and `exclude` with lists of item ids, `where` with features of the
                 items and the values of which they must have one.
@@ -259,12 +279,15 @@ class Recommender:
             raise InputError(f"k must be at least 1, not {k}")
         k = min(k, len(self.catalogue))
         allowed = Filters(**filters).allowed(self.catalogue)
-        found = histories_of(who, self.catalogue.ids, lambda: self._data(data))
+        fields = self.description.context
+        found = histories_of(who, self.catalogue.ids, lambda: self._read(data), fields)
         histories = requested_at(found, at)
         hidden = self.config.seen_in(seen) == "hide"
-        maker = ListMaker(self.catalogue, k, hidden, allowed, self.config.model.max_length)
+        reranker = Reranker.of(diversity, self.catalogue.similarity if diversity else None)
+        reads = self.config.model.max_length
+        maker = ListMaker(self.catalogue, k, hidden, allowed, reranker, reads)
         table = maker.lists(model_scorer(self.model), histories, progress)
-        notes = histories.notes + allowed.notes
+        notes = histories.notes + allowed.notes + (() if reranker is None else (reranker.note,))
         empty = len(histories) - table["row"].n_unique()
         if empty:
             notes += (f"{empty:,} of {len(histories):,} lists are empty: {allowed.why_nothing()}",)
@@ -323,6 +346,10 @@ class Recommender:
         """The dataset it was trained on."""
         return self._data(None)
 
+    def _read(self, data: Data | None) -> SequenceStore:
+        """The same, with the context that the model reads."""
+        return self._data(data).read_by(self.description.context)
+
     def _data_path(self) -> str:
         return self.description.dataset.get("path") or "which was only in memory"
 
@@ -351,26 +378,11 @@ def load(path: str | Path, *, verify: bool = True) -> Recommender:
     return Recommender.load(path, verify=verify)
 
 
-def _requested(recipe: str, start: Path | None, settings: dict[str, Any]) -> RunConfig:
-    if start is None:
-        return find_recipe(recipe, settings)
-    if recipe != "default":
-        raise InputError(
-            f"a warm start has the settings of {start}, so it has no use for the recipe {recipe}; "
-            f"leave {argument('recipe')} out and name the settings that are to change"
-        )
-    return warm_settings(start, settings)
-
-
 def open_data(data: Data) -> SequenceStore:
     """Open a dataset or its folder, or prepare events now."""
     if isinstance(data, SequenceStore):
         return data
-    if (
-        isinstance(data, str | Path)
-        and Path(data).is_dir()
-        and (Path(data) / "dataset.json").exists()
-    ):
+    if isinstance(data, str | Path) and (Path(data) / "dataset.json").exists():
         return SequenceStore.open(Path(data))
     return prepare(data)
 

@@ -94,6 +94,7 @@ class EventLog:
     item_ids: pl.Series
     ratings: NDArray[np.float64] | None = None  # [events], NaN where missing
     groups: NDArray[np.int32] | None = None  # [events], baskets in the order of first appearance
+    context: tuple[NDArray[Any], ...] = ()  # [events] each, what else is known of them
 
     def __len__(self) -> int:
         return len(self.users)
@@ -107,6 +108,7 @@ class EventLog:
             times=self.times[rows],
             ratings=None if self.ratings is None else self.ratings[rows],
             groups=None if self.groups is None else self.groups[rows],
+            context=tuple(column[rows] for column in self.context),
         )
 
     def to_polars(self) -> pl.DataFrame:
@@ -171,6 +173,7 @@ class Events(NamedTuple):
     keep: Tensor  # bool, True on real events
     previous: Tensor | None = None  # float64, seconds since the event before; NaN is unknown
     following: Tensor | None = None  # float64, to the next event, or to the request; NaN is unknown
+    context: Tensor | None = None  # int64, [B, N, fields], codes of what else is known of an event
 
     @property
     def gaps(self) -> tuple[Tensor, Tensor] | None:
@@ -181,10 +184,19 @@ class Events(NamedTuple):
 
     def to(self, device: torch.device) -> Events:
         """The same events on a device."""
-        items, keep, *gaps = (None if part is None else part.to(device) for part in self)
+        items, keep, *rest = (None if part is None else part.to(device) for part in self)
         assert items is not None
         assert keep is not None
-        return Events(items, keep, *gaps)
+        return Events(items, keep, *rest)
+
+
+class BatchPart(NamedTuple):
+    """Where the rows of one worker are in the batch that several share."""
+
+    first_row: int
+    first_target: int
+    targets: int  # of the whole batch
+    share: float  # of the whole batch's targets, or of their weights
 
 
 class SequenceBatch(NamedTuple):
@@ -197,11 +209,30 @@ class SequenceBatch(NamedTuple):
     following: Tensor | None = None
     seen: SeenItems | None = None  # for the targets row by row, if the loss leaves seen items out
     past: PastCounts | None = None  # for the targets row by row, if the model has a repeat head
+    context: Tensor | None = None  # [B, N, fields], as in `Events`; None if the model reads none
+    weights: Tensor | None = None  # [targets] float32, row by row; None: all count alike
+    part: BatchPart | None = None  # None: the whole batch
 
     @property
     def events(self) -> Events:
         """What the encoder reads."""
-        return Events(self.items, self.keep, self.previous, self.following)
+        return Events(self.items, self.keep, self.previous, self.following, self.context)
+
+    def rows(self, rows: slice) -> SequenceBatch:
+        """Some rows, padded as they were, before anything is known of their targets' pasts."""
+        counts = (self.targets != PAD).sum(1)
+        first, total = int(counts[: rows.start].sum()), int(counts.sum())
+        own = slice(first, first + int(counts[rows].sum()))
+        share, weights = (own.stop - first) / max(total, 1), None
+        if self.weights is not None:
+            weights, whole = self.weights[own], float(self.weights.double().sum())
+            share = float(weights.double().sum()) / whole if whole else 0.0
+        tensors: Any = [None if part is None else part[rows] for part in self[:5]]
+        return SequenceBatch(*tensors)._replace(
+            context=None if self.context is None else self.context[rows],
+            weights=weights,
+            part=BatchPart(rows.start, first, total, share),
+        )
 
 
 @dataclass(frozen=True, slots=True)

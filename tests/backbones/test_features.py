@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from linrec.backbones import Backbone, build, model_config
+from linrec.data.dataset.feature import Feature
 from linrec.data.dataset.item_features import ItemFeatures, choose_fields
-from linrec.data.dataset.store import Feature
 from linrec.data.preparing.prepare import prepare
 from linrec.recommender import Recommender, load
 from linrec.training.callbacks import Callback

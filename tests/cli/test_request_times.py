@@ -119,7 +119,9 @@ def test_pairs_and_frames_carry_times(timed: Recommender) -> None:
     assert scores(timed, [pairs], at=at) != scores(timed, [items], at=at)
     assert scores(timed, [pairs]) == scores(timed, [pairs], at=START + 120)
     assert scores(timed, [[(item, None) for item in items]]) == scores(timed, [items])
-    with pytest.raises(InputError, match=r"as items or as .item, time. pairs, all alike"):
+    with pytest.raises(
+        InputError, match=r"as items, as .item, time. pairs or as .* triples, all alike"
+    ):
         timed.recommend([[("i02", 5), "i03"]])
 
 

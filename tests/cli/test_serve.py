@@ -49,6 +49,10 @@ def test_mistakes(refused: Refused, run: Path, tmp_path: Path) -> None:
         "linrec: the Redis store does not answer, so there is nothing to serve users from; start "
         "it, or set --store to another one\n"
     )
+    assert refused("serve", run, "--port", "0", "--store", "memory", "--workers", "2") == (
+        "linrec: users in memory belong to one process, so --workers 2 cannot share them; set "
+        "--store to a file or redis://host:6379/0\n"
+    )
     assert not list(run.parent.glob("*.sqlite"))
 
 

@@ -6,6 +6,7 @@ is entered there. The items of the cycle have features of every kind, and some i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,13 +14,14 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from linrec import ops
 from linrec.backbones import BACKBONES, Backbone, ModelConfig, build, model_config
 from linrec.backbones.config import FeatureConfig
 from linrec.data.dataset.gaps import gaps_of
-from linrec.data.dataset.item_features import ItemFeatures, choose_fields
+from linrec.data.dataset.item_features import Field, ItemFeatures, choose_fields
 from linrec.data.dataset.sequences import Sequences
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
@@ -91,12 +93,23 @@ def cycle(users: int = N_USERS) -> SequenceStore:
 
 @cache
 def what_is_known(config: ModelConfig) -> ItemFeatures:
-    """What the backbone would know of the items of the cycle."""
+    """What the backbone would know of the items of the cycle, and of its events."""
+    if config.context:
+        values = tuple(Field(name, "categorical", values=("a", "b")) for name in config.context)
+        return replace(what_is_known(replace(config, context=None)), context=values)
+    vectors = cycle_vectors() if config.item_vectors == "on" else None
     if not isinstance(config, FeatureConfig):
-        return ItemFeatures.ids(N_ITEMS)
+        return replace(ItemFeatures.ids(N_ITEMS), vectors=vectors)
     table, names = cycle().item_table, config.features
     assert not isinstance(names, str)
-    return ItemFeatures.of(table, choose_fields(table, cycle().features, names))
+    return ItemFeatures.of(table, choose_fields(table, cycle().features, names), vectors=vectors)
+
+
+def cycle_vectors() -> NDArray[np.float32]:
+    """A vector for each item of the cycle but the last, PAD first."""
+    vectors = np.random.default_rng(0).normal(size=(N_ITEMS + 1, 6)).astype(np.float32)
+    vectors[[0, -1]] = 0
+    return vectors
 
 
 def plain_model(backbone: str, attention: str, *, seed: int = 0, **changes: Any) -> Backbone:

@@ -31,6 +31,7 @@ OTHER: dict[str, Any] = {
     "attention": "softmax",
     "objective": "last-position",
     "features": ("genre", "year"),
+    "context": ("type",),
     "mask_ratio": 0.7,
     "temperature": 0.5,
     "width": 16,
@@ -45,6 +46,8 @@ OTHER: dict[str, Any] = {
     "max_length": 3,
     "time_gaps": True,
     "repeat_head": "on",
+    "item_vectors": "on",
+    "id_dropout": 0.7,
 }
 
 
@@ -90,7 +93,9 @@ def test_the_same_settings_behave_the_same(backbone: str) -> None:
 @EVERY_BACKBONE
 @pytest.mark.parametrize("name", [name for name in OTHER if name != "backbone"])
 def test_a_setting_matters_or_is_refused(backbone: str, name: str) -> None:
-    change = {name: OTHER[name]}
+    change, before = {name: OTHER[name]}, {}
+    if name == "id_dropout":  # which only a model with item vectors has a use for
+        before = {"item_vectors": "on"}
     if name not in settings_of(BACKBONES[backbone].Config):
         with pytest.raises(InputError, match=f"{backbone} has no use for {name}; leave {name}= "):
             behaviour(backbone, **change)
@@ -98,7 +103,7 @@ def test_a_setting_matters_or_is_refused(backbone: str, name: str) -> None:
         with pytest.raises(InputError, match="repeat_head=on needs a causal model"):
             behaviour(backbone, **change)
     else:
-        assert behaviour(backbone, **change).differs_from(behaviour(backbone))
+        assert behaviour(backbone, **before, **change).differs_from(behaviour(backbone, **before))
 
 
 @EVERY_BACKBONE

@@ -43,7 +43,8 @@ def test_the_figures_are_those_of_the_ranks(case) -> None:
     expected = means(users["rank"].to_numpy(), (5, 10))
     assert {name: evaluation[name] for name in expected} == pytest.approx(expected)
     assert set(evaluation.metrics) - set(expected) == {
-        "coverage@5", "coverage@10", "popularity@5", "popularity@10",
+        "coverage@5", "coverage@10", "popularity@5", "popularity@10", "novelty@5", "novelty@10",
+        "miscalibration@5", "miscalibration@10",
     }  # fmt: skip
     # the scorer is itself a baseline, so its column must repeat it
     assert evaluation.baselines["last-item"] == pytest.approx(
@@ -56,7 +57,10 @@ def test_users_and_targets_come_in_the_callers_ids(make_store) -> None:
     split = leave_one_out(store.sequences())
     scorer = BASELINES["popularity"].fit(split.train, store.n_items)
     _, users = evaluate(scorer, store, split, EvaluationOptions(baselines=False))
-    assert users.drop("rank").rows() == [("u1", 103, 2), ("u2", 101, 3)]
+    assert users.select("user", "target", "history_length").rows() == [
+        ("u1", 103, 2),
+        ("u2", 101, 3),
+    ]
     assert users.schema["rank"] == pl.Int64
 
 

@@ -24,7 +24,14 @@ CHOSEN: dict[str, dict[str, Any]] = {
 }
 
 SINCE: dict[str, dict[str, Any]] = {  # settings that were added later, off by default
-    "model": {"head_norm": False, "gate": False, "time_gaps": False, "repeat_head": "off"},
+    "model": {
+        "head_norm": False,
+        "gate": False,
+        "time_gaps": False,
+        "repeat_head": "off",
+        "item_vectors": "off",
+        "id_dropout": 0.0,
+    },
     "training": {
         "sparse_items": False,
         "seen_aware": False,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from linrec.data.dataset.store import SequenceStore
-from linrec.evaluation import METRICS
+from linrec.evaluation import LIST_METRICS, METRICS
 from linrec.recommender import Recommender
 from linrec.runs.report import EXPLANATIONS, explanations
 from linrec.runs.run import Run
@@ -26,10 +26,12 @@ def text(run: Path) -> str:
 
 
 def test_every_metric_is_explained(run: Path) -> None:
-    assert {*METRICS, "coverage", "popularity"} <= EXPLANATIONS.keys()
+    assert {*METRICS, *LIST_METRICS, "coverage"} <= EXPLANATIONS.keys()
     evaluation, _ = Run.open(run).load_evaluation("test-full")
     explained = explanations(evaluation)
-    assert [name for name, _ in explained] == ["Recall", "NDCG", "MRR", "Coverage", "Popularity"]
+    assert [name for name, _ in explained] == [
+        "Recall", "NDCG", "MRR", "Coverage", "Popularity", "Novelty", "Miscalibration",
+    ]  # fmt: skip
     page = text(run)
     for name, sentence in explained:
         assert f"<b>{name}</b>: {sentence}." in page

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from linrec.backbones import build, model_config
-from linrec.data.dataset.item_features import ItemFeatures
+from linrec.data.dataset.item_features import Field, ItemFeatures
 from linrec.data.dataset.store import SequenceStore
 from linrec.layers import RepeatHead
 from linrec.runs.catalogue import Catalogue
@@ -28,12 +28,13 @@ def make_run(
     *,
     seed: int = 0,
     training: dict[str, Any] | None = None,
+    context: tuple[Field, ...] = (),
     **settings: Any,
 ) -> Path:
     """A run folder as `linrec train` leaves it, less the training; settings: of the model."""
     config = model_config(**SMALL | settings)
     torch.manual_seed(seed)
-    model = build(config, ItemFeatures.of(store.item_table, ()))
+    model = build(config, ItemFeatures.of(store.item_table, (), context))
     with (
         torch.no_grad()
     ):  # as large as training makes them: from tiny ones all histories look alike
@@ -47,7 +48,7 @@ def make_run(
     dataset = {"fingerprint": store.fingerprint, "path": place}
     description = RunDescription(
         linrec=version("linrec"), model=config, training=training or {}, n_items=store.n_items,
-        dataset=dataset,
+        dataset=dataset, context=context,
     )  # fmt: skip
     Run.create(folder, description, Catalogue.of(store), overwrite=True, model=model)
     return folder

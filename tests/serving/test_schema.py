@@ -25,6 +25,11 @@ OPERATIONS = [
     ("PUT", "/v1/users/{user}/events/{event}"),
     ("GET", "/v1/items"),
     ("GET", "/v1/items/{item}/similar"),
+    ("GET", "/v1/items/availability"),
+    ("POST", "/v1/items/availability"),
+    ("GET", "/v1/rules"),
+    ("PUT", "/v1/rules/{name}"),
+    ("DELETE", "/v1/rules/{name}"),
 ]
 
 

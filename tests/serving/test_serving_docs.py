@@ -58,7 +58,7 @@ def shape(value: Any) -> Any:
 
 def test_every_answer_has_the_shape_that_is_shown(run: Path) -> None:
     found = list(examples())
-    assert len(found) == 13
+    assert len(found) == 14
     with within(Engine(run, open_store("memory"))) as url, client(url) as http:
         for command, expected in found:
             answer = sent(http, command)

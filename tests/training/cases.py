@@ -77,6 +77,14 @@ def cycle(out: Path | None = None, **changes: Any) -> SequenceStore:
     return prepare(cycle_events(**changes), out, items=cycle_items())
 
 
+def cycle_with_context(out: Path | None = None) -> SequenceStore:
+    """Each event has a type, which two share, and a price, which is 0 for every fifth."""
+    place = pl.int_range(pl.len())
+    kind = pl.when(place % 2 == 0).then(pl.lit("even")).otherwise(pl.lit("odd"))
+    events = cycle_events().with_columns(type=kind, price=(place % 5).cast(pl.Float64))
+    return prepare(events, out, items=cycle_items(), context="type,price=numeric")
+
+
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 

@@ -13,6 +13,7 @@ import torch
 
 from linrec.backbones import Backbone
 from linrec.backbones.config import CONFIGS, ModelConfig
+from linrec.data.dataset.context import ContextColumn
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
 from linrec.losses.config import CONFIGS as LOSS_CONFIGS
@@ -22,6 +23,7 @@ from linrec.settings import settings_of
 from linrec.training import loop
 from linrec.training.loop import DivergedError
 from linrec.training.step import make_fabric
+from linrec.training.world import World
 from linrec.types import InputError
 from tests.training.cases import SMALL, Recorder, cycle
 
@@ -52,7 +54,7 @@ def test_fabric_announces_nothing(
 ) -> None:
     logger = logging.getLogger("lightning_fabric")
     monkeypatch.setattr(logger, "propagate", True)
-    make_fabric(TrainingConfig(precision="bfloat16", device="cpu"))
+    make_fabric(TrainingConfig(precision="bfloat16", device="cpu"), World())
     assert caplog.records == []
     assert logging.getLogger("lightning_fabric.utilities.rank_zero").level == logging.NOTSET
 
@@ -120,6 +122,11 @@ OTHER = {
     "test_from": 2e9,  # after the last event; any other time would change no training
     "targets": "basket",
     "final": True,
+    "context": ("type",),
+    "targets_where": "type=odd",
+    "weight": "price",
+    "item_vectors": "off",
+    "id_dropout": 0.7,
 }
 TEMPORAL = {
     "split": "temporal",
@@ -155,9 +162,14 @@ def outcome(store: SequenceStore, **changes: object) -> tuple[int, Weights] | st
 
 
 def with_real_times(store: SequenceStore, together: int = 1) -> SequenceStore:
-    """The same events, minutes and hours apart; some of them together."""
+    """The same events with a context, minutes and hours apart; some of them together."""
+    place = pl.Series(np.arange(len(store.items)))
+    context = (
+        ContextColumn.of("type", "categorical", (place % 2).replace_strict({0: "even", 1: "odd"})),
+        ContextColumn.of("price", "numeric", place % 5),
+    )
     times = 1.6e9 + 60.0 * (np.arange(len(store.items)) // together * together) ** 2
-    return replace(store, times=times, summary=store.summary | {"times": "real"})
+    return replace(store, times=times, summary=store.summary | {"times": "real"}, context=context)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -176,6 +188,9 @@ def test_every_setting_matters(
     monkeypatch.setattr(torch, "compile", lambda module, **_: lambda *given: 2 * module(*given))
     needs = NEEDS.get(name, {})
     store = with_real_times(small_store, together=2 if name == "targets" else 1)
+    if name in {"item_vectors", "id_dropout"}:
+        drawn = np.random.default_rng(0).normal(size=(store.n_items + 1, 4)).astype(np.float32)
+        store = replace(store, item_vectors=drawn)
     usual, changed = outcome(store, **needs), outcome(store, **needs | {name: OTHER[name]})
     assert not isinstance(usual, str)
     assert usual[0] == 3

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from lightning_fabric import Fabric
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from linrec import ops
@@ -16,6 +18,7 @@ from linrec.recommender import Recommender
 from linrec.training.loop import DivergedError, epoch_batches
 from linrec.training.running_loss import RunningLoss
 from linrec.training.step import Step
+from linrec.training.transfer import Transfer
 from tests.training.cases import SMALL, cycle
 
 # on a GPU the result of each has to be known on the host before it can go on
@@ -84,3 +87,25 @@ def test_a_loss_that_is_seen_late_is_never_saved(tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match=r"loss became (nan|inf)"):
         Recommender(**SMALL | {"learning_rate": 1e30, "epochs": 3}).fit(cycle(), run)
     assert not (run / "checkpoint.safetensors").exists()
+
+
+def test_batches_are_pinned_and_sent_one_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stream that is none: what is asked of it, and in which order."""
+    trained = Recommender(**SMALL | {"epochs": 1}).fit(cycle())
+    split = leave_one_out(cycle().sequences())
+    batch = epoch_batches(trained.model, split, trained.config, 0)[0]
+    transfer = Transfer(Fabric(accelerator="cpu", devices=1))
+    order: list[str] = []
+
+    def pinned(x: torch.Tensor) -> torch.Tensor:
+        order.append("pinned")
+        return x
+
+    monkeypatch.setattr(transfer, "stream", object())
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pinned)
+    for key, _ in transfer.ahead([(0, batch), (1, batch)]):
+        order.append(f"step {key}")
+    at = order.index("step 0")
+    assert set(order[:at]) == {"pinned"}
+    assert order[at:] == ["step 0", "step 1"]

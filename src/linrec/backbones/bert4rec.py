@@ -1,4 +1,8 @@
-"""BERT4Rec: bidirectional, predicts masked items; the next item is a mask at the end."""
+"""BERT4Rec: bidirectional, predicts masked items; the next item is a mask at the end.
+
+A mask hides the whole event: its context would tell of the item, and of the next event it is not
+known yet.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from torch import Tensor, nn
 
 from linrec.backbones.backbone import Backbone, ClosedState, gaussian_init, stack_of
 from linrec.backbones.config import BERT4RecConfig
-from linrec.data.dataset.gaps import gaps_with_request
+from linrec.data.dataset.gaps import context_with_mask, gaps_with_request
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.sequences import Sequences
 from linrec.types import PAD, Events
@@ -26,7 +30,7 @@ class BERT4Rec(Backbone):
         super().__init__(config, features)
         self.item = nn.Embedding(features.n_items + 2, config.width, padding_idx=PAD)
         # the mask follows the newest event, so it needs one more position
-        self.stack = stack_of(config, more_positions=1)
+        self.stack = stack_of(config, features, more_positions=1)
         self.transform = nn.Linear(config.width, config.width)
         self.transform_norm = nn.LayerNorm(config.width)
         self.bias = nn.Parameter(torch.zeros(features.n_items + 1))
@@ -36,7 +40,9 @@ class BERT4Rec(Backbone):
         self, events: Events, state: ClosedState | None
     ) -> tuple[Tensor, ClosedState | None]:
         del state  # `start` refuses to make one
-        hidden, _ = self.stack(self.item(events.items), events.keep, None, events.gaps)
+        hidden, _ = self.stack(
+            self.embed(events.items), events.keep, None, events.gaps, events.context
+        )
         transformed: Tensor = self.transform_norm(F.gelu(self.transform(hidden)))
         return transformed, None
 
@@ -49,11 +55,10 @@ class BERT4Rec(Backbone):
         return self.config.mask_ratio
 
     def item_vectors(self) -> Tensor:
-        return self.item.weight[:-1]  # the mask is never recommended
+        return self.embedding_table()  # without the mask, which is never recommended
 
     def vectors_of(self, items: Tensor) -> Tensor:
-        vectors: Tensor = self.item(items)
-        return vectors
+        return self.embed(items)
 
     def item_bias(self) -> Tensor:
         return self.bias
@@ -64,4 +69,6 @@ class BERT4Rec(Backbone):
         rows = np.pad(newest.padded(), ((0, 0), (0, 1)), constant_values=PAD)
         rows[np.arange(len(newest)), newest.lengths] = self.mask_token
         items = torch.from_numpy(rows)
-        return Events(items, items != PAD, *(gaps_with_request(newest) or (None, None)))
+        gaps = gaps_with_request(newest) or (None, None)
+        context = context_with_mask(newest, items == self.mask_token)
+        return Events(items, items != PAD, *gaps)._replace(context=context)

@@ -2,7 +2,7 @@
 
 The weights are copied once; then an event costs its arithmetic, where the torch form costs a few
 hundred small calls. The torch form stays the oracle and the fallback: without the compiled kernels,
-in another precision, or for a backbone that is not listed here.
+in another precision, for a model that reads context, or for a backbone that is not listed here.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def step_model(model: Backbone) -> Any:
     floats = all(weight.dtype == torch.float32 for weight in model.parameters())
     if kind is None or model.why_no_state() is not None or not floats or model.device.type != "cpu":
         return None
+    if model.context:  # what an event is does not follow from its item alone
+        return None
     parts = _stacks_and_vectors(model)
     if parts is None:
         return None
@@ -53,10 +55,10 @@ def _stacks_and_vectors(model: Backbone) -> list[tuple[Stack, Tensor]] | None:
         assert isinstance(model, SASRec)
         return [(model.stack, _of_all_items(model, model.vectors))]
     if type(model) is CORE:
-        return [(model.stack, model.item.weight)]
+        return [(model.stack, model.embedding_table())]
     if type(model) is FDSA:
         fused = _of_all_items(model, lambda items: model.fuse_fields(model.features(items)))
-        return [(model.item_stack, model.item.weight), (model.feature_stack, fused)]
+        return [(model.item_stack, model.embedding_table()), (model.feature_stack, fused)]
     return None
 
 

@@ -17,6 +17,7 @@ from linrec.types import InputError, argument
 Objective = Literal["all-positions", "last-position", "cloze"]
 Norm = Literal["post", "pre"]
 RepeatHeadChoice = Literal["auto", "on", "off"]
+VectorsChoice = Literal["auto", "on", "off"]
 
 _MAX_HEADS = 1 << 16  # that are tried for a suggestion
 
@@ -67,6 +68,11 @@ class ModelConfig:
         "Read the time between events, and from the newest one to the request; needs real times.",
     )
 
+    context: tuple[str, ...] | str | None = setting(
+        None,
+        "Context of each event to read, as type,rating; from the columns that `linrec prepare` "
+        "was told to keep. None if left out.",
+    )
     repeat_head: RepeatHeadChoice = setting(
         "auto",
         "Add to the scores of past items by how often and how long ago; auto: where seen items "
@@ -74,9 +80,25 @@ class ModelConfig:
         choices=get_args(RepeatHeadChoice),
     )
 
+    item_vectors: VectorsChoice = setting(
+        "auto",
+        "Add a projection of the item vectors of the data to the item embeddings, so that an item "
+        "without events can be recommended; auto: where the data has them.",
+        choices=get_args(VectorsChoice),
+    )
+    id_dropout: float = setting(
+        0.0,
+        "With item vectors: share of the items whose own embedding is left out in training, so "
+        "that the vectors alone say something.",
+        min=0,
+        below=1,
+    )
+
     def __post_init__(self) -> None:
         if self.max_length == 0:  # a flag or a TOML file cannot contain None
             object.__setattr__(self, "max_length", None)
+        if self.context is not None:
+            object.__setattr__(self, "context", _names(self.context) or None)
         check(self)
         from linrec.ops import find  # here, so that the settings can be listed without torch
 
@@ -118,7 +140,12 @@ class FeatureConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.features is not None:
-            object.__setattr__(self, "features", _names(self.features))
+            names = _names(self.features)
+            if not names:
+                raise InputError(
+                    "features names none; give them as genre,year or leave it out for all"
+                )
+            object.__setattr__(self, "features", names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,11 +194,9 @@ CONFIGS: dict[str, type[ModelConfig]] = {
 
 
 def _names(given: tuple[str, ...] | str) -> tuple[str, ...]:
+    """As a flag or a recipe has them; each once."""
     listed = given.split(",") if isinstance(given, str) else given
-    names = tuple(name.strip() for name in listed if name.strip())
-    if not names:
-        raise InputError("features names none; give them as genre,year or leave it out for all")
-    return names
+    return tuple(dict.fromkeys(name.strip() for name in listed if name.strip()))
 
 
 def _nearest_divisor(width: int, heads: int) -> int:

@@ -23,7 +23,8 @@ class FDSA(Backbone):
         self.item = nn.Embedding(features.n_items + 1, config.width, padding_idx=PAD)
         self.features = FeatureEmbedding(features, config.width)
         self.fuse_fields = FieldAttention(config.width)
-        self.item_stack, self.feature_stack = stack_of(config), stack_of(config)
+        self.item_stack = stack_of(config, features)
+        self.feature_stack = stack_of(config, features)
         self.fuse_stacks = nn.Linear(2 * config.width, config.width)
         self.apply(gaussian_init)
         # as large as the stacks it fuses: the narrow Gaussian would shrink them to a third
@@ -32,19 +33,22 @@ class FDSA(Backbone):
     def forward_with_state(
         self, events: Events, state: ClosedState | None
     ) -> tuple[Tensor, ClosedState | None]:
-        items, keep, gaps = events.items, events.keep, events.gaps
-        features = self.fuse_fields(self.features(items))
-        by_item, after = self.item_stack(self.item(items), keep, state and state[0], gaps)
-        by_feature, after_features = self.feature_stack(features, keep, state and state[1], gaps)
+        features = self.fuse_fields(self.features(events.items))
+        known = events.gaps, events.context
+        by_item, after = self.item_stack(
+            self.embed(events.items), events.keep, state and state[0], *known
+        )
+        by_feature, after_features = self.feature_stack(
+            features, events.keep, state and state[1], *known
+        )
         hidden: Tensor = self.fuse_stacks(torch.cat([by_item, by_feature], -1))
         return hidden, state and (after, after_features)
 
     def item_vectors(self) -> Tensor:
-        return self.item.weight
+        return self.embedding_table()
 
     def vectors_of(self, items: Tensor) -> Tensor:
-        vectors: Tensor = self.item(items)
-        return vectors
+        return self.embed(items)
 
     def memories(self) -> tuple[Any, ...]:
         return (self.item_stack, self.feature_stack)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -38,7 +40,7 @@ def _with_requests(longest: Sequences, histories: Sequences, of: IntArray) -> Se
     until = np.full(len(longest), np.nan)
     whole = histories.ends == longest.ends[of]
     until[of[whole]] = histories.until_or_unknown()[whole]
-    return Sequences(longest.items, longest.starts, longest.ends, longest.times, until)
+    return replace(longest, until=until)
 
 
 def _closed_by_the_next(histories: Sequences, longest: Sequences, of: IntArray) -> bool:

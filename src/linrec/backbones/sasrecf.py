@@ -30,5 +30,5 @@ class SASRecF(SASRec):
 
     def vectors(self, items: Tensor) -> Tensor:
         features = self.features(items).flatten(-2)
-        fused: Tensor = self.fuse(torch.cat([self.item(items), features], -1))
+        fused: Tensor = self.fuse(torch.cat([self.embed(items), features], -1))
         return fused

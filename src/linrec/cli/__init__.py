@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -13,13 +14,15 @@ from linrec.cli.describe import describe
 from linrec.cli.download import download
 from linrec.cli.evaluate import evaluate
 from linrec.cli.export import export
+from linrec.cli.ingest import ingest
 from linrec.cli.prepare import prepare
 from linrec.cli.recipes import recipes
 from linrec.cli.recommend import recommend
 from linrec.cli.serve import serve
 from linrec.cli.store import app as store_app
 from linrec.cli.train import train
-from linrec.types import LinrecError
+from linrec.training.world import WorkerLostError
+from linrec.types import InputError, LinrecError
 
 app = typer.Typer(
     name="linrec",
@@ -55,7 +58,7 @@ def _linrec(
 
 
 _COMMANDS = (
-    download, prepare, describe, train, recipes, evaluate, compare, recommend, serve,
+    download, prepare, describe, train, recipes, evaluate, compare, recommend, serve, ingest,
     export, demo,
 )  # fmt: skip
 for _command in _COMMANDS:
@@ -68,7 +71,7 @@ def main() -> None:
     try:
         sys.exit(app(prog_name="linrec", standalone_mode=False))
     except LinrecError as error:
-        _fail(error.render(_flag), error.exit_code)
+        _fail(error.render(_flag) if _speaks(error) else "", error.exit_code)
     except _UsageError as error:
         message = error.format_message().rstrip(".")  # empty where it has shown the help instead
         command = error.ctx.command_path if error.ctx else "linrec"
@@ -78,6 +81,13 @@ def main() -> None:
     except OSError as error:  # nothing a traceback would help with
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}; check the path and run it again")
+
+
+def _speaks(error: LinrecError) -> bool:
+    """Whether no other process of a training says the same."""
+    if isinstance(error, InputError):  # all have it, so the first of each machine tells
+        return os.environ.get("LOCAL_RANK", "0") == "0"
+    return "LINREC_SUPERVISED" not in os.environ or not isinstance(error, WorkerLostError)
 
 
 def _flag(name: str, value: str | None) -> str:

@@ -33,12 +33,22 @@ def evaluate(
         str,
         typer.Option(help="known (a model that reads times is given the target's) or unknown."),
     ] = "known",
+    targets_where: Annotated[
+        str | None,
+        typer.Option(
+            help="Predict only those of the held-out events that match, as type=purchase or "
+            "rating>=4 of a context column."
+        ),
+    ] = None,
     baselines: Annotated[
         str,
         typer.Option(
             help="quick, all (with item-knn and ease), none, or names as personal,last-item."
         ),
     ] = "quick",
+    diversity: Annotated[
+        float, typer.Option(help="Re-rank the model's lists for diversity, from 0 (off) to 1.")
+    ] = 0.0,
     data: Annotated[
         Path | None,
         typer.Option(help="The dataset, if it has moved."),
@@ -52,6 +62,9 @@ def evaluate(
     best of them. Ties count against the model. The rank of every user is saved in RUN for
     `linrec compare`, and RUN/report.html is written again with this evaluation.
 
+    Of the lists themselves: coverage, popularity, novelty, diversity by item features, and how far
+    their popularity is from that of the user's history (miscalibration).
+
     Examples:
 
     \b
@@ -60,6 +73,8 @@ def evaluate(
       linrec evaluate runs/shop --seen keep --json
       linrec evaluate runs/shop --request-time unknown
       linrec evaluate runs/shop --seen keep --baselines all
+      linrec evaluate runs/shop --targets-where type=purchase
+      linrec evaluate runs/shop --diversity 0.3
     """
     from rich.console import Console
 
@@ -73,6 +88,8 @@ def evaluate(
         "seen": seen_of(seen),
         "request_time": request_time,
         "baselines": baselines,
+        "targets_where": targets_where,
+        "diversity": diversity,
     }
     if k:
         options["ks"] = tuple(k)

@@ -51,6 +51,7 @@ def prepare(
       linrec prepare events.jsonl.gz --out data/shop --items products.csv
       linrec prepare events.csv --out data/new --since 2024-01-01 --drop-repeats
       linrec prepare reviews.csv --out data/liked --rating-at-least 4
+      linrec prepare clicks.csv --out data/shop --context type,price=numeric
       linrec prepare receipts.csv --out data/shop --group receipt --ties shuffle
       linrec prepare ml-1m/ratings.dat --out data/ml-1m --min-item-events 5
     """

@@ -58,6 +58,9 @@ def recommend(
             "event in the log if left out."
         ),
     ] = None,
+    diversity: Annotated[
+        float, typer.Option(help="Re-rank for items that differ by their features: 0 (off) to 1.")
+    ] = 0.0,
     data: Annotated[
         Path | None, typer.Option(help="The dataset, if it has moved or grown.")
     ] = None,
@@ -79,6 +82,7 @@ def recommend(
       linrec recommend runs/shop --user 42 --seen keep
       linrec recommend runs/shop --user 42 --where genre=Comedy,Drama
       linrec recommend runs/shop --user 42 --exclude sku-1,sku-7
+      linrec recommend runs/shop --user 42 --diversity 0.3
     """
     from rich.console import Console
 
@@ -94,8 +98,9 @@ def recommend(
     recommender = load(run)
     with counting("recommending", errors) as progress:
         result = recommender.recommend(
-            who, k, data=data, at=_moment(at), seen=shown, progress=progress, **chosen
-        )
+            who, k, data=data, at=_moment(at), seen=shown, diversity=diversity,
+            progress=progress, **chosen,
+        )  # fmt: skip
     for note in result.notes:
         errors.print(note, soft_wrap=True, highlight=False, markup=False)
     if out is None:

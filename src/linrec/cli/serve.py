@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +13,7 @@ import typer
 
 from linrec.cli.flags import part_of, with_flags
 from linrec.serving.http.options import HttpOptions, check_exposure, read_token
+from linrec.serving.http.worker import WorkerPlan
 from linrec.serving.settings import EngineSettings
 from linrec.types import InputError, argument
 
@@ -54,6 +58,7 @@ def serve(
     \b
       linrec serve runs/shop
       linrec serve linrec-demo/run --data linrec-demo/data
+      linrec serve runs/shop --workers 4
       linrec serve runs/shop --host 0.0.0.0 --token-file token.txt --store redis://localhost:6379/0
     """
     from rich.console import Console
@@ -78,15 +83,41 @@ def serve(
     engine_settings = EngineSettings(**part_of(EngineSettings, settings))
     address = bound(options.host, options.port)
     users = store or f"{str(run).rstrip('/')}.users.sqlite"
+    _check_shared(users, options.workers)
     opened = open_store(users)
     _check_answers(opened)
-    engine = Engine(run, opened, engine_settings)
     console = Console(stderr=True)
+    engine = Engine(run, opened, engine_settings) if options.workers == 1 else None
     if data is not None:
-        _load(engine, data, console, resurrect)
-    _warn(engine, console)
-    _introduce(engine, users, console, f"{options.host}:{address.getsockname()[1]}")
-    serve_http(engine, options, address)
+        _load(opened, engine_settings.keep_events, data, console, resurrect)
+    _warn(opened, console)
+    where = f"{options.host}:{address.getsockname()[1]}"
+    if engine is not None:
+        _introduce(engine, users, console, where)
+        serve_http(engine, options, address)
+        return
+    opened.close()  # every worker opens it for itself
+    line = f"serving {run} at http://{where} by {options.workers} workers; users are kept in "
+    _say(console, line + _shown(users))
+    _supervise(WorkerPlan(
+        run=run, store=users, engine=engine_settings, http=options,
+        threads=threads or max((os.cpu_count() or 1) // options.workers, 1), metrics="",
+    ), address)  # fmt: skip
+
+
+def _check_shared(store: str, workers: int) -> None:
+    if workers > 1 and store == "memory":
+        raise InputError(
+            f"users in memory belong to one process, so {argument('workers', str(workers))} cannot "
+            f"share them; set {argument('store')} to a file or redis://host:6379/0"
+        )
+
+
+def _supervise(plan: WorkerPlan, address: socket.socket) -> None:
+    from linrec.serving.http.supervisor import metrics_folder, supervise
+
+    with metrics_folder() as folder:
+        supervise(replace(plan, metrics=folder), address)
 
 
 def _check_answers(store: Store) -> None:
@@ -106,40 +137,44 @@ def _check_answers(store: Store) -> None:
         ) from None
 
 
-def _load(engine: Engine, data: Path, console: Console, resurrect: bool) -> None:
+def _load(store: Store, keep: int, data: Path, console: Console, resurrect: bool) -> None:
     from linrec.cli.progress import counting
     from linrec.data.dataset.store import SequenceStore
     from linrec.serving import StoreError
     from linrec.serving.bulk import import_histories
 
-    opened, keep = SequenceStore.open(data), engine.settings.keep_events
+    opened = SequenceStore.open(data)
     try:
         with counting("loading users", console) as progress:
-            done = import_histories(opened, engine.store, keep, progress, resurrect=resurrect)
+            done = import_histories(opened, store, keep, progress, resurrect=resurrect)
     except StoreError as error:
         raise InputError(f"cannot take over the users of {data}: {error}") from None
     left_out = ""
     if done.forgotten:
         left_out = f"; {done.forgotten:,} were forgotten and stay so without --resurrect"
-    summary = f"took over {done.users:,} users of {data}{left_out}"
-    console.print(summary, highlight=False, markup=False, soft_wrap=True)
+    _say(console, f"took over {done.users:,} users of {data}{left_out}")
 
 
-def _warn(engine: Engine, console: Console) -> None:
+def _warn(store: Store, console: Console) -> None:
     from linrec.serving import StoreError
 
     with contextlib.suppress(StoreError):  # a store that is away is reported by /readyz
-        for warning in engine.store.warnings():
-            console.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+        for warning in store.warnings():
+            _say(console, f"warning: {warning}")
 
 
 def _introduce(engine: Engine, users: str, console: Console, address: str) -> None:
     model = engine.model
     way = model.why_no_state or "each event costs the same whatever the history"
-    # an address of Redis may hold a password
-    where = users if "://" not in users else users.split("://")[0]
-    line = (
-        f"serving {model.run} at http://{address}: {model.n_items:,} items; {way}; users are kept "
-        f"in {where}"
-    )
+    items = f"{model.n_items:,} items"
+    line = f"serving {model.run} at http://{address}: {items}; {way}; users are kept in "
+    _say(console, line + _shown(users))
+
+
+def _shown(store: str) -> str:
+    """An address of Redis may hold a password."""
+    return store if "://" not in store else store.split("://")[0]
+
+
+def _say(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -15,6 +15,7 @@ from linrec.data.preparing.splitting import SplitConfig
 from linrec.losses.config import CONFIGS as LOSSES
 from linrec.runs.config import TrainingConfig
 from linrec.runs.recipes import settings_in
+from linrec.training.world import World
 
 if TYPE_CHECKING:
     from linrec.recommender import Recommender
@@ -47,6 +48,14 @@ def train(
         float | None,
         typer.Option(help="Stop after so many minutes, as Ctrl-C would; --resume continues."),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Train in so many processes, one per GPU or core: each step's batch is divided "
+            "over them, and the result stays the same. `torchrun -m linrec train` does it on "
+            "several machines."
+        ),
+    ] = None,
     track: Annotated[
         list[str] | None,
         typer.Option(
@@ -73,12 +82,25 @@ def train(
       linrec train data/shop --out runs/may --split temporal \\
         --valid-from 2024-05-01 --test-from 2024-06-01
       linrec train data/shop --out runs/baskets --targets basket
+      linrec train data/shop --out runs/bought --context type,price \\
+        --targets-where type=purchase --weight price
       linrec train data/shop --out runs/shop --final
       linrec train data/shop --out runs/shop --resume
       linrec train data/tuesday --from runs/monday --out runs/tuesday
       linrec train data/shop --out runs/shop --track mlflow --max-minutes 90
       linrec train data/shop --out runs/habits --backbone personal-decay
+      linrec train data/shop --out runs/shop --workers 4
+      torchrun --nproc-per-node 8 -m linrec train data/shop --out runs/shop
     """
+    from linrec.training.launching import check_workers, end_with_parent, launch
+
+    if workers is not None:
+        check_workers(workers)
+        if workers > 1:
+            sys.exit(
+                launch([sys.executable, "-m", "linrec", *_without_workers(sys.argv[1:])], workers)
+            )
+    end_with_parent()
     from rich.console import Console
 
     from linrec.evaluation import evaluation_table, gap_table, seen_table
@@ -95,6 +117,8 @@ def train(
     recommender.fit(data, out, resume=resume, overwrite=overwrite, callbacks=callbacks)
     evaluation, trained = recommender.test_evaluation, recommender.trained
     assert trained is not None
+    if not World.of_environment().is_first:
+        sys.exit(130 if trained.interrupted else 0)
     if evaluation is None or trained.interrupted:
         shown.on_message(f"Stopped; the best model so far is in {out}. Continue with --resume.")
         sys.exit(130)
@@ -104,6 +128,19 @@ def train(
         console.print(gap_table(evaluation))
     if evaluation.by_seen:
         console.print(seen_table(evaluation))
+
+
+def _without_workers(words: list[str]) -> list[str]:
+    """The command line of each worker."""
+    kept, skip = [], False
+    for word in words:
+        if not skip and not word.startswith("--workers="):
+            skip = word == "--workers"
+            if not skip:
+                kept.append(word)
+        else:
+            skip = False
+    return kept
 
 
 def _summary(recommender: Recommender) -> str:

@@ -5,11 +5,11 @@ from linrec.evaluation.baselines import chosen_baselines, fit_baseline
 from linrec.evaluation.by_gap import GapFigures
 from linrec.evaluation.by_seen import SeenFigures
 from linrec.evaluation.comparison import Comparison, UserRanks, compare, comparison_to_dict
+from linrec.evaluation.list_metrics import LIST_METRICS, ListMeasures
 from linrec.evaluation.metrics import (
     METRICS,
     coverage,
     intervals,
-    mean_popularity,
     means,
     metric_names,
     mrr,
@@ -20,6 +20,7 @@ from linrec.evaluation.metrics import (
 from linrec.evaluation.negatives import PROTOCOLS, Protocol, draw_negatives, load_or_draw
 from linrec.evaluation.ranks import ProgressCallback, Ranking, RankOptions, Scorer, rank_targets
 from linrec.evaluation.report import Evaluation, EvaluationOptions, evaluate
+from linrec.evaluation.reranking import Reranker, check_diversity
 from linrec.evaluation.resampling import Interval, bootstrap
 from linrec.evaluation.significance import PairedTest, paired
 from linrec.evaluation.tables import (
@@ -33,6 +34,7 @@ from linrec.evaluation.verdict import AgainstBaseline
 
 __all__ = [
     "BASELINES",
+    "LIST_METRICS",
     "METRICS",
     "PROTOCOLS",
     "AgainstBaseline",
@@ -41,15 +43,18 @@ __all__ = [
     "EvaluationOptions",
     "GapFigures",
     "Interval",
+    "ListMeasures",
     "PairedTest",
     "ProgressCallback",
     "Protocol",
     "RankOptions",
     "Ranking",
+    "Reranker",
     "Scorer",
     "SeenFigures",
     "UserRanks",
     "bootstrap",
+    "check_diversity",
     "chosen_baselines",
     "compare",
     "comparison_table",
@@ -62,7 +67,6 @@ __all__ = [
     "gap_table",
     "intervals",
     "load_or_draw",
-    "mean_popularity",
     "means",
     "metric_label",
     "metric_names",

@@ -12,7 +12,7 @@ import polars as pl
 
 from linrec.data.dataset.splits import Owners
 from linrec.data.dataset.store import same_dataset
-from linrec.evaluation.metrics import metric_names, per_user
+from linrec.evaluation.metrics import Values, metric_names, per_user
 from linrec.evaluation.report import Evaluation
 from linrec.evaluation.significance import PairedTest, paired
 from linrec.types import InputError
@@ -30,10 +30,25 @@ def compare(a: UserRanks, b: UserRanks, metrics: Sequence[str] = ()) -> Comparis
     both = _align(a[1], b[1])
     cuts = sorted(set(a[0].ks) & set(b[0].ks))
     rank_a, rank_b, owners = both["rank"].to_numpy(), both["rank_b"].to_numpy(), _owners(both)
+    listed = [name for name in both.columns if f"{name}_b" in both.columns and "@" in name]
+
+    def values(name: str, suffix: str) -> Values:
+        if name in listed:
+            return _of_lists(both[name + suffix].to_numpy(), owners)
+        return per_user(name, rank_b if suffix else rank_a, owners)
+
     return {
-        name: paired(per_user(name, rank_a, owners), per_user(name, rank_b, owners), a[0].seed)
-        for name in metrics or metric_names(cuts, owners)
+        name: paired(values(name, ""), values(name, "_b"), a[0].seed)
+        for name in metrics or [*metric_names(cuts, owners), *listed]
     }
+
+
+def _of_lists(values: Values, owners: Owners | None) -> Values:
+    """[targets], equal within a row -> [users]."""
+    if owners is None:
+        return values
+    _, first = np.unique(owners.rows, return_index=True)
+    return owners.user_means(values[first])
 
 
 def _owners(ranks: pl.DataFrame) -> Owners | None:
@@ -61,6 +76,7 @@ def _check_comparable(a: Evaluation, b: Evaluation) -> None:
         "dataset": ("", "") if same_dataset(*datasets) else datasets,
         "split": (a.split, b.split),
         "way of splitting": (a.splitting, b.splitting),
+        "condition on targets": (a.targets_where, b.targets_where),
         "targets": (a.targets, b.targets),
         "protocol": (a.protocol, b.protocol),
         "hiding of seen items": (a.hide_seen, b.hide_seen),

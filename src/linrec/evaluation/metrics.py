@@ -1,4 +1,4 @@
-"""Metrics of ranks (0 = best), and statistics of the recommended lists.
+"""Metrics of ranks (0 = best), and how much of the catalogue is recommended.
 
 Each metric is one number per row (a history and the set of items that came next), and a user's
 figure is the mean over their rows. With n targets in a row, of which the list has the first k:
@@ -146,17 +146,3 @@ def intervals(
 def coverage(recommended: IntArray) -> float:
     """The share of the catalogue in anyone's list.  recommended: counts, [n_items + 1]."""
     return float(np.count_nonzero(recommended[1:]) / max(len(recommended) - 1, 1))
-
-
-def mean_popularity(recommended: IntArray, popularity: IntArray) -> float:
-    """The mean number of training events of a recommended item."""
-    listed = int(recommended.sum())
-    return float(recommended @ popularity / listed) if listed else 0.0
-
-
-def list_figures(recommended: dict[int, IntArray], popularity: IntArray) -> dict[str, float]:
-    """Coverage and mean popularity of the lists of each length."""
-    figures = {f"coverage@{k}": coverage(counts) for k, counts in recommended.items()}
-    for k, counts in recommended.items():
-        figures[f"popularity@{k}"] = mean_popularity(counts, popularity)
-    return figures

@@ -15,12 +15,16 @@ from linrec.data.dataset.pasts import seen_before, shared
 from linrec.data.dataset.sequences import IntArray, Sequences
 from linrec.data.dataset.splits import Holdout, Part
 from linrec.data.dataset.store import SequenceStore
+from linrec.evaluation.list_metrics import ListMeasures
 from linrec.evaluation.negatives import Protocol, check_protocol, load_or_draw
-from linrec.scoring import rank_among, rank_of_target, seen_hidden, top_k
+from linrec.evaluation.reranking import Lists, Reranker, lists_of, reranked_targets
+from linrec.scoring import rank_among, rank_of_target, seen_hidden
 from linrec.types import PAD
 
 Scorer = Callable[[Sequences], Tensor]
 """Histories of B users -> their scores of all items, [B, n_items + 1]."""
+
+Values = NDArray[np.float64]
 
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of users ranked so far and the number of all users."""
@@ -33,7 +37,9 @@ class RankOptions:
     part: Part = "test"  # names the drawn negatives
     seed: int = 0  # draws the negatives
     hide_seen: bool = True  # full ranking only; sampled protocols never hide
-    ks: tuple[int, ...] = ()  # lengths of the lists whose items are counted (full ranking only)
+    ks: tuple[int, ...] = ()  # lengths of the lists that are looked at (full ranking only)
+    measures: ListMeasures | None = None  # of these lists; None: only how often items are listed
+    reranker: Reranker | None = None  # of the first max(ks) items; None: by their scores
     max_scores: int = 16_000_000  # users x items per batch: 64 MB in float32
     max_tokens: int = 16_384  # users x longest history per batch
     reads: int | None = None  # newest events of a history that the scorer reads; None: all
@@ -48,6 +54,7 @@ class Ranking:
     ranks: IntArray  # [targets], 0 = best
     seen: NDArray[np.bool_]  # [targets], whether the target was in the history already
     recommended: dict[int, IntArray] = field(default_factory=dict)  # k -> times listed, [n_items+1]
+    listed: dict[str, Values] = field(default_factory=dict)  # list metric -> [rows]
 
 
 def rank_targets(
@@ -68,7 +75,7 @@ def rank_targets(
     )
     count = len(holdout.targets)
     ranks, seen = np.empty(count, np.int64), np.empty(count, np.bool_)
-    recommended = {k: np.zeros(store.n_items + 1, np.int64) for k in options.ks if full}
+    shown_lists = _ListCounts(store.n_items, len(holdout), options if full else RankOptions())
     done = 0
     with torch.inference_mode():
         for rows in _batches(holdout.histories, store.n_items, options):
@@ -79,12 +86,16 @@ def rank_targets(
             hide = full and options.hide_seen
             with seen_hidden(scores, histories) if hide else nullcontext(scores) as shown:
                 drawn = None if negatives is None else negatives[index]
-                ranks[index] = _ranks(shown, targets, drawn, None if len(row) == len(rows) else row)
-                _count(recommended, shown)
+                found = _ranks(shown, targets, drawn, None if len(row) == len(rows) else row)
+                lists = shown_lists.add(shown, rows, histories)
+                if lists is not None and options.reranker is not None:
+                    own = shown[torch.from_numpy(row), torch.from_numpy(targets)].cpu().numpy()
+                    found = reranked_targets(found, targets, row, own, lists)
+                ranks[index] = found
             done += len(rows)
             if options.progress is not None:
                 options.progress(done, len(holdout))
-    return Ranking(ranks, seen, recommended)
+    return Ranking(ranks, seen, shown_lists.recommended, shown_lists.listed)
 
 
 def batches(lengths: IntArray, n_items: int, options: RankOptions) -> Iterator[IntArray]:
@@ -146,11 +157,26 @@ def _ranks(
     return np.asarray(ranks.cpu().numpy(), dtype=np.int64)
 
 
-def _count(recommended: dict[int, IntArray], scores: Tensor) -> None:
-    """Add the items of each row's first k to the counts for k."""
-    if not recommended:
-        return
-    lists = top_k(scores, max(recommended))[0].cpu().numpy()
-    for k in recommended:
-        recommended[k] += np.bincount(lists[:, :k].ravel(), minlength=scores.shape[1])
-        recommended[k][PAD] = 0  # fills up lists with too few items
+class _ListCounts:
+    """What is shown, batch by batch: how often each item, and the metrics of the lists."""
+
+    def __init__(self, n_items: int, n_rows: int, options: RankOptions) -> None:
+        self._options, self._n_rows = options, n_rows
+        self.recommended = {k: np.zeros(n_items + 1, np.int64) for k in options.ks}
+        self.listed: dict[str, Values] = {}
+
+    def add(self, scores: Tensor, rows: IntArray, histories: Sequences) -> Lists | None:
+        """The lists of these rows; None if none are looked at."""
+        if not self.recommended:
+            return None
+        lists = lists_of(scores, max(self.recommended), self._options.reranker)
+        for k in self.recommended:
+            self.recommended[k] += np.bincount(
+                lists.items[:, :k].ravel(), minlength=scores.shape[1]
+            )
+            self.recommended[k][PAD] = 0  # fills up lists with too few items
+        if self._options.measures is not None:
+            found = self._options.measures.of_rows(lists.items, self.recommended, histories)
+            for name, values in found.items():
+                self.listed.setdefault(name, np.zeros(self._n_rows))[rows] = values
+        return lists

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -11,17 +11,20 @@ from pydantic import AliasChoices, ConfigDict, Field, TypeAdapter, ValidationErr
 
 from linrec.baselines import BASELINES
 from linrec.data.dataset.sequences import IntArray
+from linrec.data.dataset.similarity import similarity_of
 from linrec.data.dataset.splits import Holdout, Part, Split
 from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.baselines import Choice, chosen_baselines, hidden_note, rank_baselines
 from linrec.evaluation.by_gap import GapFigures, figures_by_gap
 from linrec.evaluation.by_seen import SeenFigures, figures_by_seen
-from linrec.evaluation.metrics import intervals, list_figures, means
+from linrec.evaluation.list_metrics import ListMeasures, list_intervals, list_means
+from linrec.evaluation.metrics import intervals, means
 from linrec.evaluation.negatives import Protocol, check_protocol
 from linrec.evaluation.ranks import ProgressCallback, Ranking, RankOptions, Scorer, rank_targets
+from linrec.evaluation.reranking import Reranker, check_diversity
 from linrec.evaluation.resampling import Interval
 from linrec.evaluation.verdict import AgainstBaseline, against_best
-from linrec.types import InputError, Seen, parse_seen
+from linrec.types import InputError, Seen, argument, parse_seen
 from linrec.validation import explain
 
 LEARNED_NOTHING = (
@@ -50,6 +53,8 @@ class EvaluationOptions:
     request_time: RequestTime = "known"  # whether it is given the time of the target
     splitting: str = LEAVE_ONE_OUT  # how the split was made, in words
     targets: str = NEXT  # what is predicted of it
+    targets_where: str | None = None  # which of the held-out events alone are predicted
+    diversity: float = 0.0  # how strongly the lists of the scorer are re-ranked; full ranking only
     progress: ProgressCallback | None = None
 
     def __post_init__(self) -> None:
@@ -61,6 +66,12 @@ class EvaluationOptions:
             raise InputError(
                 f"unknown request_time {self.request_time!r}; choose "
                 f"{' or '.join(get_args(RequestTime))}"
+            )
+        check_diversity(self.diversity)
+        if self.diversity and self.protocol != "full":
+            raise InputError(
+                f"{argument('diversity', self.diversity)} re-ranks lists of all items, and "
+                f"{self.protocol} ranks a sample; leave it out, or evaluate the full ranking"
             )
         if not self.ks or min(self.ks) < 1:
             raise InputError(f"the cuts k must be positive integers, not {list(self.ks)}")
@@ -100,6 +111,7 @@ class Evaluation:
     by_seen: dict[str, SeenFigures] = field(default_factory=dict)  # empty if seen ones are hidden
     splitting: str = LEAVE_ONE_OUT  # how the split was made, in words
     targets: str = NEXT  # what was predicted of it: next, a number, basket or every
+    targets_where: str | None = None  # which of the held-out events alone were predicted
     n_rows: int | None = None  # histories that were predicted from; None: one for each user
     n_targets: int | None = None  # None: one for each user
     n_users_left_out: int = 0  # of the dataset, because nothing of them is in this part
@@ -107,6 +119,8 @@ class Evaluation:
     baseline_settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # with those chosen
     left_out: dict[str, str] = field(default_factory=dict)  # baseline -> why it was not computed
     against: AgainstBaseline | None = None  # the best baseline
+    diversity: float = 0.0  # how strongly the lists were re-ranked
+    compared_by: tuple[str, ...] = ()  # what diversity is measured by; empty: it is not
 
     def __getitem__(self, metric: str) -> float:
         """The mean of a metric: `evaluation["ndcg@10"]`."""
@@ -123,13 +137,21 @@ class Evaluation:
             notes += hidden_note(self.own)
         if self.protocol == "full" and self.n_targets_seen_before:
             notes.append(self._came_back())
-        if self.splitting != LEAVE_ONE_OUT and self.n_users_left_out:
+        if self.targets_where is not None:
+            notes.append(f"of the held-out events only those with {self.targets_where} are targets")
+        chosen = self.splitting != LEAVE_ONE_OUT or self.targets_where is not None
+        if chosen and self.n_users_left_out:
             notes.append(
                 f"{self.n_users_left_out:,} other users are left out, because they have no event "
                 "to predict in this part, or none before it"
             )
         if self.seen_aware and not self.hide_seen:
             notes.append(f"seen items are ranked too, and {LEARNED_NOTHING}")
+        if self.diversity:
+            notes.append(
+                f"the lists of the model are re-ranked for diversity {self.diversity:g} by "
+                f"{' and '.join(self.compared_by)}; those of the baselines are not"
+            )
         if max(self.ks) > self.n_items:
             notes.append(
                 f"the catalogue has {self.n_items:,} items, fewer than k = {max(self.ks)}: that "
@@ -178,17 +200,21 @@ def evaluate(
 ) -> tuple[Evaluation, pl.DataFrame]:
     """Rank the held-out items of every user; return the figures and the rank of each target.
 
-    The frame has one row per target: user and target in the caller's own ids, history_length, and
-    rank (0 = best, `MISS` if it is hidden).
+    The frame has one row per target: user and target in the caller's own ids, history_length,
+    rank (0 = best, `MISS` if it is hidden), and the metrics of the list that it was looked for in.
     """
     options = options or EvaluationOptions()
     holdout = split.part(options.split)
     owners = holdout.owners
-    popularity = split.train.item_counts(store.n_items)
+    similarity = similarity_of(store.item_table) if options.protocol == "full" else None
+    measures = ListMeasures.of(split.train.item_counts(store.n_items), similarity)
+    reranker = Reranker.of(options.diversity, similarity)
+    limits = replace(_rank_options(options), measures=measures)
     given = holdout if options.request_time == "known" else holdout.at_unknown_times()
-    ranking = rank_targets(scorer, store, given, options.protocol, _rank_options(options))
-    listed = list_figures(ranking.recommended, popularity)
-    beside = _beside(store, split, options, popularity)
+    ranking = rank_targets(
+        scorer, store, given, options.protocol, replace(limits, reranker=reranker)
+    )
+    beside = _beside(store, split, options, limits)
     evaluation = Evaluation(
         protocol=options.protocol,
         split=options.split,
@@ -201,7 +227,7 @@ def evaluate(
         n_targets_seen_before=int(np.count_nonzero(ranking.seen)),
         seen_aware=options.seen_aware,
         metrics=intervals(ranking.ranks, options.ks, options.seed, owners)
-        | {name: Interval(value) for name, value in listed.items()},
+        | list_intervals(ranking.recommended, ranking.listed, owners, options.seed),
         baselines=beside.figures,
         own=options.own,
         baseline_settings=beside.settings,
@@ -214,21 +240,28 @@ def evaluate(
         else figures_by_seen(ranking.seen, ranking.ranks, beside.ranks, options.ks),
         splitting=options.splitting,
         targets=options.targets,
+        targets_where=options.targets_where,
         n_rows=None if owners is None else len(holdout),
         n_targets=None if owners is None else len(holdout.targets),
         n_users_left_out=store.n_users - holdout.n_users,
+        diversity=options.diversity,
+        compared_by=() if similarity is None else similarity.by,
     )
     return evaluation, user_ranks(store, holdout, ranking)
 
 
 def user_ranks(store: SequenceStore, holdout: Holdout, ranking: Ranking) -> pl.DataFrame:
-    """One row per target, in the caller's own ids."""
+    """One row per target, in the caller's own ids, with the metrics of its list."""
     return pl.DataFrame(
         {
             "user": store.users.ids_of(np.repeat(holdout.users, holdout.target_counts)),
             "target": store.catalogue.ids_of(holdout.targets),
             "history_length": np.repeat(holdout.histories.lengths, holdout.target_counts),
             "rank": ranking.ranks,
+            **{
+                name: np.repeat(values, holdout.target_counts)
+                for name, values in ranking.listed.items()
+            },
         }
     )
 
@@ -244,7 +277,7 @@ class _Beside:
 
 
 def _beside(
-    store: SequenceStore, split: Split, options: EvaluationOptions, popularity: IntArray
+    store: SequenceStore, split: Split, options: EvaluationOptions, limits: RankOptions
 ) -> _Beside:
     """The same figures for every baseline, on the same users and candidates."""
     beside, fitting = _Beside(), []
@@ -254,11 +287,11 @@ def _beside(
             beside.left_out[name] = reason
         elif name != options.own:
             fitting.append(name)
-    limits, owners = _rank_options(options), split.part(options.split).owners
+    owners = split.part(options.split).owners
     for baseline, ranking in rank_baselines(fitting, store, split, options.protocol, limits):
         settings = asdict(baseline.config)
         name = settings.pop("backbone")
-        listed = list_figures(ranking.recommended, popularity)
+        listed = list_means(ranking.recommended, ranking.listed, owners)
         beside.figures[name] = means(ranking.ranks, options.ks, owners) | listed
         beside.ranks[name] = ranking.ranks
         if settings:

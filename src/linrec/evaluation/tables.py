@@ -24,6 +24,9 @@ _LABELS = {
     "mrr": "MRR",
     "coverage": "Coverage",
     "popularity": "Popularity",
+    "novelty": "Novelty",
+    "diversity": "Diversity",
+    "miscalibration": "Miscalibration",
 }
 
 
@@ -43,17 +46,18 @@ def evaluation_table(evaluation: Evaluation, name: str = "model") -> Table:
         best = best_of(metric, [value.mean, *baselines])
         if best is not None:
             cells[best] = f"[bold]{cells[best]}[/]"
-        table.add_row(metric_label(metric), *_with_interval(cells, value, narrow))
+        shown = interval(value, metric=metric)
+        table.add_row(metric_label(metric), *_with_interval(cells, shown, narrow))
     if narrow:
         table.box, table.padding, table.pad_edge = SIMPLE_HEAD, (0, 0, 0, 0), False
     return table
 
 
-def _with_interval(cells: list[str], value: Interval, narrow: bool) -> list[str]:
+def _with_interval(cells: list[str], shown: str, narrow: bool) -> list[str]:
     """The interval after the first cell, or where the table is narrow below it."""
     if not narrow:
-        return [cells[0], interval(value), *cells[1:]]
-    below = interval(value).replace(" to ", "-")
+        return [cells[0], shown, *cells[1:]]
+    below = shown.replace(" to ", "-")
     return [f"{cells[0]}\n[dim]{below}[/]" if below else cells[0], *cells[1:]]
 
 
@@ -170,24 +174,27 @@ def gap_metrics(evaluation: Evaluation) -> list[str]:
     return [f"ndcg@{cut}", f"recall@{cut}"]
 
 
-def _higher_is_better(metric: str) -> bool:
-    """A list of more popular items is neither better nor worse."""
-    return not metric.startswith("popularity")
+NEITHER = ("popularity", "novelty", "diversity")
+"""More of it is neither better nor worse: random lists have most of the last two."""
 
 
 def best_of(metric: str, values: list[float]) -> int | None:
     """The index of the best value; None for metrics without a better direction."""
-    if not _higher_is_better(metric):
+    family = metric.partition("@")[0]
+    if family in NEITHER:
         return None
-    return max(range(len(values)), key=values.__getitem__)
+    best = min if family == "miscalibration" else max
+    return best(range(len(values)), key=values.__getitem__)
 
 
 def figure(metric: str, value: float) -> str:
-    return f"{value:.4f}" if _higher_is_better(metric) else f"{value:,.1f}"
+    return f"{value:,.1f}" if metric.startswith("popularity") else f"{value:.4f}"
 
 
-def interval(value: Interval, sign: str = "") -> str:
+def interval(value: Interval, sign: str = "", metric: str = "") -> str:
     """The bounds of an interval; empty if it has none."""
     if value.low is None or value.high is None:
         return ""
+    if metric.startswith("popularity"):
+        return f"{value.low:{sign},.1f} to {value.high:{sign},.1f}"
     return f"{value.low:{sign}.4f} to {value.high:{sign}.4f}"

@@ -75,6 +75,12 @@ def export_onnx(
             f"{run} is the baseline {model.config.backbone}, which only counts and has no graph to "
             "export; export a trained model"
         )
+    if model.context:
+        names = ", ".join(field.name for field in model.context)
+        raise InputError(
+            f"{run} reads the context of events ({names}), which an ONNX graph does not take yet; "
+            "serve it with `linrec serve`, or export a model without context"
+        )
     graph = bake_features(deepcopy(model))
     with write_folder(out, overwrite, marker=DESCRIPTION) as draft:
         popularity = catalogue.cold_start_scores()

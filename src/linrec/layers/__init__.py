@@ -8,6 +8,7 @@ from linrec.layers.head_norm import HeadNorm
 from linrec.layers.pooling import WeightedMean
 from linrec.layers.repeats import RepeatHead
 from linrec.layers.stack import Stack, StackShape, StackState
+from linrec.layers.vectors import VectorProjection
 
 __all__ = [
     "Block",
@@ -21,5 +22,6 @@ __all__ = [
     "Stack",
     "StackShape",
     "StackState",
+    "VectorProjection",
     "WeightedMean",
 ]

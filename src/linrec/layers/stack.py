@@ -9,8 +9,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from linrec.data.dataset.item_features import MISSING, Field
 from linrec.layers.attention import MultiHeadAttention
 from linrec.layers.block import Block, FeedForward, Norm
+from linrec.layers.context import ContextEmbedding
 from linrec.layers.dropout import Dropout
 from linrec.layers.time import GapEmbedding
 from linrec.ops import State
@@ -32,6 +34,7 @@ class StackShape:
     head_norm: bool = False
     gate: bool = False
     time_gaps: bool = False  # whether events know the time to their neighbours
+    context: tuple[Field, ...] = ()  # what else is known of an event
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class StackState:
 
 
 class Stack(nn.Module):
-    """Event vectors plus positions and gaps, normalised, with dropout, then blocks.
+    """Event vectors plus positions, gaps and context, normalised, with dropout, then blocks.
 
     Positions count from the oldest event and are clamped at the last learned one, so that a
     history of any length has an encoding.
@@ -53,6 +56,7 @@ class Stack(nn.Module):
         super().__init__()
         self.position = nn.Embedding(shape.positions, shape.width)
         self.gaps = GapEmbedding(shape.width) if shape.time_gaps else None
+        self.context = ContextEmbedding(shape.context, shape.width) if shape.context else None
         self.norm = nn.LayerNorm(shape.width)
         self.dropout = Dropout(shape.dropout)
         self.blocks = nn.ModuleList(_block(shape) for _ in range(shape.layers))
@@ -65,16 +69,20 @@ class Stack(nn.Module):
         keep: Tensor,
         state: StackState | None = None,
         gaps: Gaps | None = None,
+        context: Tensor | None = None,
     ) -> tuple[Tensor, StackState | None]:
         """events: [B, N, width], keep: [B, N] -> hidden [B, N, width].
 
-        gaps: seconds before and after each event, [B, N] both; None if they are unknown.
+        gaps: seconds before and after each event, [B, N] both; None if they are unknown. context:
+        [B, N, fields], codes of what else is known of each event; None if it is missing.
         With a state the events follow it, and the state after them is returned; without one they
         are the whole history, and None is returned.
         """
         x = events + self.position(self._positions(keep, state))
         if self.gaps is not None:
             x = x + self.gaps(*(gaps or _unknown(keep)))
+        if self.context is not None:
+            x = x + self.context(self._missing(keep) if context is None else context)
         x = self.dropout(self.norm(x))
         if state is None:
             for block in self._blocks:
@@ -91,6 +99,11 @@ class Stack(nn.Module):
         device = self.position.weight.device
         seen = torch.zeros(users, dtype=torch.int64, device=device)
         return StackState(seen, tuple(block.attention.start(users) for block in self._blocks))
+
+    def _missing(self, keep: Tensor) -> Tensor:
+        assert self.context is not None
+        shape = (*keep.shape, len(self.context.fields))
+        return torch.full(shape, MISSING, device=keep.device)
 
     @property
     def _blocks(self) -> Sequence[Block]:

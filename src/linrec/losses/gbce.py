@@ -18,6 +18,7 @@ from linrec.losses.loss import Loss
 from linrec.losses.repeats import Repeats, past_scores
 from linrec.losses.sampling import IntArray, Sampler, own_score
 from linrec.losses.seen_draws import seen_among
+from linrec.losses.weighing import relative
 from linrec.types import SeenItems
 
 # targets that share their draws: then their scores are one product instead of one gathered row per
@@ -44,12 +45,13 @@ class GBCE(Loss):
         items: ItemVectors,
         seen: SeenItems | None = None,
         repeats: Repeats | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         count = len(targets)
-        drawn = self.sampler.draw(-(-count // GROUP), self.negatives, device=targets.device)
+        drawn, before = self._draws(count, targets.device)
         vectors, bias = items.of(torch.cat([targets, drawn.flatten()]))
-        missing = len(drawn) * GROUP - count
-        grouped = F.pad(hidden, (0, 0, 0, missing)).view(len(drawn), GROUP, hidden.shape[1])
+        after = len(drawn) * GROUP - count - before
+        grouped = F.pad(hidden, (0, 0, before, after)).view(len(drawn), GROUP, hidden.shape[1])
         with torch.autocast(hidden.device.type, enabled=False):
             own = own_score(hidden, vectors[:count], None if bias is None else bias[:count])
             others = (
@@ -57,32 +59,49 @@ class GBCE(Loss):
             )  # [groups, GROUP, K]
         if bias is not None:
             others = others + bias[count:].view(len(drawn), 1, self.negatives)
-        hits = drawn[:, None] == F.pad(targets, (0, missing)).view(len(drawn), GROUP, 1)
-        hits = hits.flatten(0, 1)[:count]
+        hits = drawn[:, None] == F.pad(targets, (before, after)).view(len(drawn), GROUP, 1)
+        own_rows = slice(before, before + count)
+        hits = hits.flatten(0, 1)[own_rows]
         if seen is not None:
-            hits |= seen_among(seen, drawn, together=GROUP)
-        others = others.flatten(0, 1)[:count]
+            hits |= seen_among(seen, drawn, together=GROUP, before=before)
+        others = others.flatten(0, 1)[own_rows]
         if repeats is None:
-            return gbce(own, others, hits, self.beta)
+            return gbce(own, others, hits, self.beta, weights=weights)
         if repeats.past.seen is not None:
-            hits |= seen_among(repeats.past.seen, drawn, together=GROUP)
+            hits |= seen_among(repeats.past.seen, drawn, together=GROUP, before=before)
         past = list(past_scores(hidden, targets, items, repeats))
         own = own + torch.cat([own[:0], *(part.own for part in past)])
         # each past item as often as it would be drawn on average
-        wrong = sum((F.softplus(p.scores) * p.others).sum() for p in past)
-        return gbce(own, others, hits, self.beta, wrong * self.negatives / self.n_items)
+        wrong = torch.cat([own[:0], *((F.softplus(p.scores) * p.others).sum(1) for p in past)])
+        of_past = wrong * self.negatives / self.n_items
+        return gbce(own, others, hits, self.beta, of_past, weights)
+
+    def _draws(self, count: int, device: torch.device) -> tuple[Tensor, int]:
+        """[groups, K] for the given targets, and how many of the first group are not among them."""
+        first, total = (0, count) if self.part is None else self.part[1:3]
+        drawn = self.sampler.draw(-(-total // GROUP), self.negatives, device=device)
+        return drawn[first // GROUP : -(-(first + count) // GROUP)], first % GROUP
 
 
 def gbce(
-    own: Tensor, others: Tensor, hits: Tensor, beta: float, of_past: Tensor | float = 0.0
+    own: Tensor,
+    others: Tensor,
+    hits: Tensor,
+    beta: float,
+    of_past: Tensor | float = 0.0,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """own: [T], the targets' scores; others, hits: [T, K], scores and what not to count.
 
-    beta 1 is binary cross-entropy. of_past: what past items add to the sum, which are not drawn.
+    beta 1 is binary cross-entropy. of_past: [T], what past items add, which are not drawn.
+    weights: [T], how much each target counts.
     """
-    wrong = F.softplus(others).masked_fill(hits, 0.0).sum() + of_past  # -log(1 - sigmoid)
-    right = beta * F.softplus(-own).sum()  # -log(sigmoid ** beta)
-    return (right + wrong) / max(len(own), 1) / (others.shape[1] + 1)
+    wrong = F.softplus(others).masked_fill(hits, 0.0).sum(1) + of_past  # -log(1 - sigmoid)
+    right = beta * F.softplus(-own)  # -log(sigmoid ** beta)
+    losses = right + wrong
+    if weights is not None:
+        losses = losses * relative(weights.to(losses.dtype))
+    return losses.sum() / max(len(own), 1) / (others.shape[1] + 1)
 
 
 def target_power(negatives: int, n_items: int, calibration: float) -> float:

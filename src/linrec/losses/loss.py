@@ -11,7 +11,7 @@ from linrec.losses.config import LossConfig
 from linrec.losses.items import ItemVectors
 from linrec.losses.repeats import Repeats
 from linrec.losses.sampling import IntArray
-from linrec.types import PAD, SeenItems
+from linrec.types import PAD, BatchPart, SeenItems
 
 
 def target_positions(targets: Tensor) -> Tensor:
@@ -42,6 +42,10 @@ class Loss(ABC):
     takes_bfloat16: ClassVar[bool] = False
     """Whether hidden vectors may be bfloat16 in a training with that precision."""
 
+    part: BatchPart | None = None
+    """Where the given targets are among those of the step, if several workers share it. A loss that
+    draws something for each target draws it for all of them and takes its own."""
+
     def __init__(self, config: LossConfig, counts: IntArray) -> None:
         """counts: [n_items + 1], how often each item occurs in training."""
         del config
@@ -55,11 +59,13 @@ class Loss(ABC):
         items: ItemVectors,
         seen: SeenItems | None = None,
         repeats: Repeats | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        """The mean over the targets.
+        """The mean over the targets, weighted where there are weights.
 
         hidden: [T, d], what the model knew before each target. targets: [T], none of them PAD
         (`at_targets` chose them). items: all of them, or those that the loss samples. seen: what
         each target is not compared with, because it will never be shown; the target itself counts.
-        repeats: what the scores of past items gain, if the model has a repeat head.
+        repeats: what the scores of past items gain, if the model has a repeat head. weights: [T],
+        from 0 on, how much each target counts.
         """

@@ -24,6 +24,7 @@ from linrec.losses.loss import Loss
 from linrec.losses.repeats import Repeats, past_scores
 from linrec.losses.sampling import IntArray, Sampler, own_score
 from linrec.losses.seen_draws import seen_among
+from linrec.losses.weighing import relative
 from linrec.types import SeenItems
 
 
@@ -44,6 +45,7 @@ class SampledSoftmax(Loss):
         items: ItemVectors,
         seen: SeenItems | None = None,
         repeats: Repeats | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         count = len(targets)
         drawn = self.sampler.draw(self.negatives, device=targets.device)
@@ -57,25 +59,33 @@ class SampledSoftmax(Loss):
         if seen is not None:
             hits |= seen_among(seen, drawn[None], together=max(count, 1))
         if repeats is None:
-            return sampled_softmax(own, others, hits)
+            return sampled_softmax(own, others, hits, weights=weights)
         past = list(past_scores(hidden, targets, items, repeats, drawn))
         hits |= torch.cat([hits[:0], *(part.drawn for part in past)])
         own = own + torch.cat([own[:0], *(part.own for part in past)])
         of_past = [_whole(part.scores, ~part.others) for part in past]
-        return sampled_softmax(own, others, hits, torch.cat([own[:0], *of_past]))
+        return sampled_softmax(own, others, hits, torch.cat([own[:0], *of_past]), weights)
 
 
 def sampled_softmax(
-    own: Tensor, others: Tensor, hits: Tensor, of_past: Tensor | None = None
+    own: Tensor,
+    others: Tensor,
+    hits: Tensor,
+    of_past: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """own: [T], the targets' scores; others: [T, K], corrected; hits: [T, K], not to be counted.
 
-    of_past: [T], the logarithm of the sum over the past items, which count one by one.
+    of_past: [T], the logarithm of the sum over the past items, which count one by one. weights:
+    [T], how much each target counts.
     """
     whole = _whole(others, hits)
     if of_past is not None:
         whole = torch.logaddexp(whole, of_past)
-    return F.softplus(whole - own).sum() / max(len(own), 1)
+    losses = F.softplus(whole - own)
+    if weights is not None:
+        losses = losses * relative(weights.to(losses.dtype))
+    return losses.sum() / max(len(own), 1)
 
 
 def _whole(scores: Tensor, left_out: Tensor) -> Tensor:

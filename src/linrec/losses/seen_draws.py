@@ -8,8 +8,10 @@ from torch import Tensor
 from linrec.types import SeenItems
 
 
-def seen_among(seen: SeenItems, drawn: Tensor, together: int) -> Tensor:
+def seen_among(seen: SeenItems, drawn: Tensor, together: int, before: int = 0) -> Tensor:
     """[T, K] bool, for targets of which every `together` share a row of `drawn` [G, K].
+
+    before: targets of the first row that are not among these.
 
     An item's place in its user's list says when it was first seen. So it is looked up once per user
     and drawn item, and each target only compares that place with the length of its own list.
@@ -22,5 +24,5 @@ def seen_among(seen: SeenItems, drawn: Tensor, together: int) -> Tensor:
     hit = items[slot] == seen.items
     first = torch.full((len(begins), len(items)), len(place), device=drawn.device)
     first[owner[hit], slot[hit]] = (place - begins[owner])[hit]
-    group = torch.arange(len(user), device=drawn.device) // together
+    group = (before + torch.arange(len(user), device=drawn.device)) // together
     return first[user[:, None], column[group]] < seen.counts[:, None]

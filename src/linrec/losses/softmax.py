@@ -11,6 +11,7 @@ from linrec.layers.repeats import pairs_of
 from linrec.losses.items import ItemVectors, Scored
 from linrec.losses.loss import Loss, at_targets
 from linrec.losses.repeats import Repeats
+from linrec.losses.weighing import relative
 from linrec.ops.cross_entropy import cross_entropy_
 from linrec.types import PAD, PastCounts, SeenItems
 
@@ -33,8 +34,9 @@ class FullSoftmax(Loss):
         items: ItemVectors,
         seen: SeenItems | None = None,
         repeats: Repeats | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        return _cross_entropy(hidden, targets, items.all(), seen, repeats)
+        return _cross_entropy(hidden, targets, items.all(), seen, repeats, weights)
 
 
 def full_softmax(
@@ -44,16 +46,18 @@ def full_softmax(
     bias: Tensor | None = None,
     seen: SeenItems | None = None,
     repeats: Repeats | None = None,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Mean over all positions that have a target. hidden: [..., d], targets: [...].
 
     item_vectors: [n_items + 1, d], bias: [n_items + 1], added to the scores. Neither PAD nor a seen
     item competes with the target; the target itself always counts, seen before or not. repeats:
-    what past items gain. Products are taken in the precision of `hidden`, sums in float32 or wider.
+    what past items gain. weights: [targets], how much each counts, row by row. Products are taken
+    in the precision of `hidden`, sums in float32 or wider.
     The [targets, items] matrix of scores is never held.
     """
     items = Scored(item_vectors, bias)
-    return _cross_entropy(*at_targets(hidden, targets), items, seen, repeats)
+    return _cross_entropy(*at_targets(hidden, targets), items, seen, repeats, weights)
 
 
 def _cross_entropy(
@@ -62,6 +66,7 @@ def _cross_entropy(
     items: Scored,
     seen: SeenItems | None,
     repeats: Repeats | None,
+    counted: Tensor | None,
 ) -> Tensor:
     """hidden: [T, d], labels: [T], items: all of them, PAD first."""
     # cross-entropy in eight bits would move in steps of a hundredth
@@ -72,7 +77,14 @@ def _cross_entropy(
     weights, past = (None, None) if repeats is None else (repeats.weights.to(wide), repeats.past)
     with torch.autocast(hidden.device.type, enabled=False):
         loss: Tensor = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
-            hidden, items.vectors.to(wide), labels, offset, seen, weights, past
+            hidden,
+            items.vectors.to(wide),
+            labels,
+            offset,
+            seen,
+            weights,
+            past,
+            None if counted is None else relative(counted.to(wide)),
         )
     return loss
 
@@ -101,8 +113,10 @@ class _CrossEntropy(torch.autograd.Function):
         seen: SeenItems | None,
         weights: Tensor | None,
         past: PastCounts | None,
+        counted: Tensor | None,
     ) -> Tensor:
-        """hidden: [T, d], vectors: [V + 1, d], labels: [T], bias: [V + 1], weights: [T, 1 + K]."""
+        """hidden: [T, d], vectors: [V + 1, d], labels: [T], bias: [V + 1], weights: [T, 1 + K] of
+        the repeat head, counted: [T], how much each target counts, 1 in the mean."""
         narrow, items = hidden.dtype, vectors[PAD + 1 :].to(hidden.dtype)
         to_hidden = torch.empty_like(hidden, dtype=vectors.dtype)
         to_vectors = torch.zeros_like(vectors)
@@ -124,6 +138,8 @@ class _CrossEntropy(torch.autograd.Function):
                 repeats.add_(share, begin)
             past_items = None if seen is None else seen.of(chunk)
             whole, losses = cross_entropy_(share, labels[chunk] - PAD - 1, past_items)
+            if counted is not None:  # every gradient below is divided by `whole`
+                losses, whole = losses * counted[chunk], whole / counted[chunk]
             total += losses.sum()
             difference = share.to(narrow)
             _product(difference, items, out=gradient)
@@ -150,6 +166,7 @@ class _CrossEntropy(torch.autograd.Function):
             None if to_bias is None else to_bias * each,
             None,
             None if to_repeats is None else to_repeats * each,
+            None,
             None,
         )
 

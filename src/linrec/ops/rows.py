@@ -12,10 +12,10 @@ from linrec.ops.fused import library, like_projected, plain, takes
 from linrec.types import PastCounts, SeenItems
 
 
-def dropout(x: Tensor, seed: int, threshold: int, scale: float) -> Tensor:
-    """What linrec.ops.dropout computes, outside autograd."""
+def dropout(x: Tensor, seed: int, threshold: int, scale: float, first: int = 0) -> Tensor:
+    """What linrec.ops.dropout computes, outside autograd; first: a multiple of its two blocks."""
     out, threads = torch.empty_like(x), torch.get_num_threads()
-    library().dropout(x.detach().view(-1), seed, threshold, scale, threads, out.view(-1))
+    library().dropout(x.detach().view(-1), seed, threshold, scale, threads, out.view(-1), first)
     return out
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from linrec.data.dataset.ids import IdMap
+from linrec.data.dataset.similarity import ItemSimilarity, similarity_of
 from linrec.data.dataset.store import SequenceStore
 from linrec.scoring import HIDDEN
 
@@ -23,17 +24,33 @@ class Catalogue:
     """The items a model knows: ids, titles, features, and how often each occurred."""
 
     table: pl.DataFrame  # item, events, training_events, and the rest of the dataset's item table
+    # [n_items + 1, any width], PAD first, as given; None: the model reads no item vectors
+    vectors: NDArray[np.float32] | None = None
 
     @classmethod
-    def of(cls, store: SequenceStore, trained: NDArray[np.int64] | None = None) -> Catalogue:
+    def of(
+        cls,
+        store: SequenceStore,
+        trained: NDArray[np.int64] | None = None,
+        vectors: NDArray[np.float32] | None = None,
+    ) -> Catalogue:
         """trained: events of each item that were trained on, [n_items + 1]; None: all of them."""
         events = store.popularity()
         counts = {"events": events, TRAINED: events if trained is None else trained}
         columns = [pl.Series(name, values[1:]) for name, values in counts.items()]
-        return cls(store.item_table.with_columns(columns))
+        return cls(store.item_table.with_columns(columns), vectors)
 
     @property
     def untrained(self) -> Tensor | None:
+        """[n_items + 1], True on items with neither a training event nor a vector; None: none."""
+        cold = self.cold
+        if cold is None or self.vectors is None:
+            return cold
+        unplaced = cold & ~torch.from_numpy((self.vectors != 0).any(1))
+        return unplaced if unplaced.any() else None
+
+    @property
+    def cold(self) -> Tensor | None:
         """[n_items + 1], True on items without a training event; None if there are none."""
         if TRAINED not in self.table.columns:  # in runs of early versions
             return None
@@ -42,7 +59,7 @@ class Catalogue:
 
     def after_all(self) -> Catalogue:
         """The same after a training on all events."""
-        return Catalogue(self.table.with_columns(pl.col("events").alias(TRAINED)))
+        return Catalogue(self.table.with_columns(pl.col("events").alias(TRAINED)), self.vectors)
 
     @cached_property
     def ids(self) -> IdMap:
@@ -51,6 +68,11 @@ class Catalogue:
     @property
     def titles(self) -> pl.Series | None:
         return self.table["title"] if "title" in self.table.columns else None
+
+    @cached_property
+    def similarity(self) -> ItemSimilarity | None:
+        """How alike the items are; None if they have no features."""
+        return similarity_of(self.table)
 
     def cold_start_scores(self) -> Tensor:
         """Scores for users without a known item: events of each item, [n_items + 1] float32."""

@@ -71,6 +71,10 @@ class TrainingConfig:
         "keeps them where users often come back to one.",
         choices=("hide", "keep", "auto"),
     )
+    weight: str | None = setting(
+        None,
+        "Context column, a number from 0 on, that says how much each target counts in the loss.",
+    )
     seed: int = setting(0, "Random seed; the same seed gives the same model.", min=0, below=2**63)
     sparse_items: bool = setting(
         False,
@@ -112,6 +116,11 @@ class RunConfig:
     description: str = ""
 
     def __post_init__(self) -> None:
+        if self.training.weight is not None and self.split.targets == "basket":
+            raise InputError(
+                f"{argument('targets', 'basket')} trains on one event of each basket in turn, so "
+                f"it has no use for {argument('weight')}; leave one of the two out"
+            )
         if self.training.sparse_items and not self.loss.samples_items:
             sampling = [name for name, config in LOSS_CONFIGS.items() if config.samples_items]
             raise InputError(

@@ -22,7 +22,7 @@ FORMAT = 2  # format 1 had a single backbone and another layout of the weights
 SINCE = {"seen": "hide"}
 """What runs did before there was a setting for it, where the default is something else."""
 
-MODELS_SINCE = {"repeat_head": "off"}
+MODELS_SINCE = {"repeat_head": "off", "item_vectors": "off"}
 """The same for the settings of models."""
 
 
@@ -41,6 +41,7 @@ class RunDescription(BaseModel):
     dataset: dict[str, Any] = {}  # fingerprint, path, time of the newest event
     final: bool = False  # whether the weights were trained on all events, the held-out ones too
     features: tuple[Field, ...] = ()  # the item features that the model reads, with vocabularies
+    context: tuple[Field, ...] = ()  # of the events, likewise
     start: dict[str, Any] | None = None  # of a warm start: the run, its weights, what changed
 
     def config(self, source: str) -> RunConfig:
@@ -53,6 +54,7 @@ class RunDescription(BaseModel):
             **dict(self),
             "model": asdict(self.model),
             "features": [asdict(field) for field in self.features],
+            "context": [asdict(field) for field in self.context],
         }
         return json.dumps(content, indent=2) + "\n"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from hashlib import sha256
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +15,7 @@ from linrec.scoring import MISS
 from linrec.types import InputError
 
 COLUMNS = ("user", "target", "history_length", "rank")
+"""What every file has; the metrics of the lists come after."""
 _KEY = b"linrec.evaluation"
 
 
@@ -23,10 +26,17 @@ def evaluation_name(
     *,
     hide_seen: bool = True,
     request_time: str | None = None,
+    targets_where: str | None = None,
+    diversity: float = 0.0,
 ) -> str:
     """The name of an evaluation's files; each protocol has its own, so none replaces another."""
     suffix = "-seen" if protocol == "full" and not hide_seen else ""
     suffix += "-unknown-time" if request_time == "unknown" else ""
+    if targets_where is not None:
+        digest = sha256(targets_where.encode()).hexdigest()[:6]  # of two conditions that read alike
+        words = re.sub(r"[^a-z0-9]+", "-", targets_where.lower()).strip("-")[:40]
+        suffix += f"-where-{words}-{digest}"
+    suffix += f"-diversity{diversity:g}" if diversity else ""
     return f"{split}-{protocol}{suffix}" + (f"-seed{seed}" if seed else "")
 
 
@@ -37,6 +47,8 @@ def name_of(evaluation: Evaluation) -> str:
         evaluation.seed,
         hide_seen=evaluation.hide_seen,
         request_time=evaluation.request_time,
+        targets_where=evaluation.targets_where,
+        diversity=evaluation.diversity,
     )
 
 
@@ -61,7 +73,7 @@ def read_ranks(path: Path, content: bytes) -> tuple[Evaluation, pl.DataFrame]:
     ) as error:  # pyarrow's own errors are subclasses of these
         raise InputError(f"cannot read {path}: {error}; run `linrec evaluate` again") from error
     header = (table.schema.metadata or {}).get(_KEY)
-    if header is None or tuple(table.column_names) != COLUMNS:
+    if header is None or tuple(table.column_names[: len(COLUMNS)]) != COLUMNS:
         raise InputError(f"{path} holds no ranks of users; make them with `linrec evaluate`")
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)

@@ -116,8 +116,14 @@ def matching(
     return fits, notes
 
 
+# a column of numbers as text has a fraction
+_SPELLED = {True: ["true", "1", "1.0"], False: ["false", "0", "0.0"]}
+
+
 def _equal(column: pl.Series, value: Any, feature: str) -> NDArray[np.bool_]:
-    if isinstance(column.dtype, pl.List):
+    if isinstance(value, bool) and not isinstance(column.dtype, pl.List):
+        same = column.cast(pl.String).str.to_lowercase().is_in(_SPELLED[value])
+    elif isinstance(column.dtype, pl.List):
         same = column.list.contains(_text(value))
     elif column.dtype.is_numeric():
         try:

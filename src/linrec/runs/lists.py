@@ -13,9 +13,10 @@ from linrec.data.dataset.histories import Histories
 from linrec.data.dataset.sequences import IntArray
 from linrec.evaluation import RankOptions
 from linrec.evaluation.ranks import ProgressCallback, Scorer, batches
+from linrec.evaluation.reranking import Reranker, lists_of
 from linrec.runs.catalogue import Catalogue
 from linrec.runs.filters import Allowed
-from linrec.scoring import HIDDEN, hide_seen, top_k
+from linrec.scoring import HIDDEN, hide_seen
 from linrec.types import COLD_START, PAD
 
 
@@ -27,6 +28,7 @@ class ListMaker:
     k: int
     hidden: bool  # whether items of the history are left out
     allowed: Allowed
+    reranker: Reranker | None = None  # None: by the scores alone
     reads: int | None = None  # newest events of a history that the model reads; None: all
 
     def lists(
@@ -51,8 +53,9 @@ class ListMaker:
             scores[empty] = self.catalogue.cold_start_scores().to(scores.dtype)
             if self.allowed.items is not None:
                 scores[:, torch.from_numpy(~self.allowed.items)] = HIDDEN
-            items, best = top_k(hide_seen(scores, chosen) if self.hidden else scores, self.k)
-        return self._table(histories, rows, items.numpy(), best.float().numpy())
+            shown = hide_seen(scores, chosen) if self.hidden else scores
+            lists = lists_of(shown, self.k, self.reranker)
+        return self._table(histories, rows, lists.items, lists.scores.astype(np.float32))
 
     def _table(
         self, histories: Histories, rows: IntArray, items: IntArray, scores: NDArray[np.float32]

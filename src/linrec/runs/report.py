@@ -33,6 +33,13 @@ EXPLANATIONS = {
     "coverage": "the share of all items that are among the first k of anybody",
     "popularity": "how many training events a recommended item has on average; where it is high, "
     "the lists show what everybody knows",
+    "novelty": "how unexpected the recommended items are on average, in bits: minus the logarithm "
+    "to base 2 of an item's share of the training events",
+    "diversity": "how different the items of a list are: 1 minus their similarity (the cosine of "
+    "their features or vectors), averaged over all pairs of its first k",
+    "miscalibration": "how far a list is from the popularity of what the user has had: the "
+    "Jensen-Shannon divergence of the shares of popular, middling and rare items in the history "
+    "and among the first k; 0 is the same mixture, 1 nothing in common",
 }
 
 FINAL_NOTE = (
@@ -147,6 +154,6 @@ def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
             {"value": figure(metric, value), "best": column == best, "interval": ""}
             for column, value in enumerate(values)
         ]
-        cells[0]["interval"] = interval(result)
+        cells[0]["interval"] = interval(result, metric=metric)
         rows.append({"label": metric_label(metric), "cells": cells})
     return rows

@@ -31,10 +31,12 @@ from linrec.runs.report import report_page
 from linrec.runs.resuming import check_same_dataset, check_same_settings, check_same_start
 from linrec.runs.samples import Sample
 from linrec.runs.tensors import TRAIN_AGAIN, pack_tensors, read_tensors
+from linrec.runs.vectors import pack_vectors, reads_vectors, unpack_vectors
 from linrec.runs.weights import AnyModel, UnfitWeightsError, build_around, check_values
 from linrec.types import InputError, argument
 
 CONFIG, ITEMS, WEIGHTS = "config.json", "items.parquet", "model.safetensors"
+VECTORS = "item-vectors.safetensors"  # of a model that reads them
 CHECKPOINT, HISTORY, CURVE = "checkpoint.safetensors", "history.csv", "learning-curve.png"
 FINAL = "final-checkpoint.safetensors"  # while a run is trained again on all events
 EVALUATIONS, REPORT, TENSORBOARD = "evaluation", "report.html", "tensorboard"
@@ -79,6 +81,8 @@ class Run:
         try:
             run._write_config()
             run._write_items()
+            if catalogue.vectors is not None:
+                run.files.write(VECTORS, pack_vectors(catalogue.vectors))
             if rows:
                 run.write_history(rows)
             if model is not None:
@@ -120,7 +124,10 @@ class Run:
         description = read_description(config, files.read(CONFIG))
         description.config(str(config))  # checked here, used later
         catalogue = _read_items(items, files.read(ITEMS), description)
-        files.check(CONFIG, ITEMS)
+        if reads_vectors(description.model):
+            vectors = unpack_vectors(files.path / VECTORS, files.read(VECTORS), len(catalogue))
+            catalogue = Catalogue(catalogue.table, vectors)
+        files.check(CONFIG, ITEMS, VECTORS)
         return cls(files, description, catalogue)
 
     @contextmanager
@@ -146,8 +153,8 @@ class Run:
         if not features.same_as(run.features):
             data = description.dataset.get("path") or "the given data"
             raise InputError(
-                f"the item features of {data} are no longer those that {folder} was begun with; "
-                f"train without {argument('resume', True)} in another folder"
+                f"the features or the context of {data} are no longer those that {folder} was "
+                f"begun with; train without {argument('resume', True)} in another folder"
             )
         # epochs and patience may be new
         run.description = description.model_copy(update={"final": run.description.final})
@@ -184,7 +191,10 @@ class Run:
 
     @property
     def features(self) -> ItemFeatures:
-        return ItemFeatures.of(self.catalogue.table, self.description.features)
+        described, catalogue = self.description, self.catalogue
+        return ItemFeatures.of(
+            catalogue.table, described.features, described.context, catalogue.vectors
+        )
 
     def load_model(self) -> AnyModel:
         """The model with its best weights, in evaluation mode."""
@@ -200,7 +210,7 @@ class Run:
                 f"{self.folder / WEIGHTS} does not fit {self.folder / CONFIG} ({error}); the two "
                 f"come from different runs, {TRAIN_AGAIN}"
             ) from None
-        self.files.check(CONFIG, ITEMS, WEIGHTS)
+        self.files.check(CONFIG, ITEMS, VECTORS, WEIGHTS)
         model.untrained = self.catalogue.untrained
         return model.eval()
 
@@ -247,13 +257,16 @@ class Run:
     @property
     def model_checksums(self) -> list[str]:
         """Of what was read from `model_files`, in their order."""
-        names = (CONFIG, ITEMS, WEIGHTS)
+        names = (CONFIG, ITEMS, VECTORS, WEIGHTS)
         return [self.files.checksums[name] for name in names if name in self.files.checksums]
 
     @staticmethod
     def model_files(folder: Path) -> list[Path]:
         """The files that decide which items the model knows and how it scores them."""
-        return [folder / name for name in (CONFIG, ITEMS, WEIGHTS)]
+        names = (CONFIG, ITEMS, WEIGHTS)
+        return [folder / name for name in names] + [
+            path for path in (folder / VECTORS,) if path.is_file()
+        ]
 
     # ---------------------------------------------------------------------------------- training
 

@@ -1,4 +1,4 @@
-"""The settings of a training that starts from another run: those of the run, with some changes."""
+"""The settings of a training: those of a recipe, or of the run it starts from, and changes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from linrec.backbones.config import ModelConfig
 from linrec.baselines import BaselineConfig
 from linrec.losses.config import LossConfig
 from linrec.runs.config import AnyConfig, RunConfig, parse, with_settings
+from linrec.runs.recipes import recipe as find_recipe
 from linrec.runs.run import Run
 from linrec.settings import settings_of
 from linrec.types import InputError, argument
@@ -21,8 +22,20 @@ A fixed number and not a share of the run's, because that may have been started 
 shares of shares come to nothing within a week.
 """
 
-MAY_DIFFER = ("dropout",)
+MAY_DIFFER = ("dropout", "id_dropout")
 """Settings of a model that change neither its weights nor what they mean."""
+
+
+def settings_for(recipe: str, start: Path | None, settings: Mapping[str, Any]) -> RunConfig:
+    """Those of a recipe, or of the run at `start`; `settings` are changes to them."""
+    if start is None:
+        return find_recipe(recipe, settings)
+    if recipe != "default":
+        raise InputError(
+            f"a warm start has the settings of {start}, so it has no use for the recipe {recipe}; "
+            f"leave {argument('recipe')} out and name the settings that are to change"
+        )
+    return warm_settings(start, settings)
 
 
 def warm_settings(folder: Path, settings: Mapping[str, Any]) -> RunConfig:
@@ -35,8 +48,9 @@ def warm_settings(folder: Path, settings: Mapping[str, Any]) -> RunConfig:
             f"to start from; leave {argument('start')} out"
         )
     changes = {name: value for name, value in settings.items() if value is not None}
-    if changes.get("repeat_head") == "auto":  # was decided for the run
-        del changes["repeat_head"]
+    for name in ("repeat_head", "item_vectors"):
+        if changes.get(name) == "auto":  # was decided for the run
+            del changes[name]
     _check_backbone(folder, before.model, changes)
     kept = before.as_dict()
     for choice, part in (("loss", before.loss), ("split", before.split)):

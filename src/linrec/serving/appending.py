@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import sleep, time
 
+from linrec.serving.contexts import Context, context_text
 from linrec.serving.heads import HeadCache
 from linrec.serving.ids import check_new_id
 from linrec.serving.model import STRETCH, ServedModel
@@ -52,6 +53,7 @@ class NewEvent:
     item: str
     time: float | None = None
     id: str | None = None
+    context: Context | None = None  # what else is known of it, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def check_ids(requests: Sequence[Append]) -> None:
             check_new_id(event.item)
             if event.id is not None:
                 check_new_id(event.id)
+            context_text(event.context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class Appender:
         store: Store,
         heads: HeadCache,
         settings: EngineSettings,
-        model: Callable[[], ServedModel],
+        model: Callable[[], ServedModel | None],
     ) -> None:
         self._store, self._heads, self._settings, self._model = store, heads, settings, model
 
@@ -215,7 +218,7 @@ class Appender:
             if event.time is not None:
                 check_not_future(event.time, self._settings, now)
             latest = max(latest, when)
-            events.append(Event(event.item, when, event.id))
+            events.append(Event(event.item, when, event.id, context_text(event.context)))
         job.late = any(event.time < newest for event in events)
         if job.late and self._settings.late == "refuse":
             raise LateEventError(
@@ -223,7 +226,7 @@ class Appender:
                 "of this user's events in the request was taken"
             )
         if job.late and self._settings.late == "append":
-            events = [Event(event.item, max(event.time, newest), event.id) for event in events]
+            events = [replace(event, time=max(event.time, newest)) for event in events]
             job.late = False
         job.events = sorted(events, key=lambda event: event.time)
         self._leave_out_too_old(job)
@@ -247,15 +250,14 @@ class Appender:
     def _advance(self, jobs: list[_Job]) -> None:
         """Update each state where that is cheap; others are rebuilt when they are needed."""
         model = self._model()
-        if not model.streams:
+        if model is None or not model.streams:  # states follow when they are needed
             return
         ready, users = [], []
         for job in jobs:
             snapshot, behind = self._state(model, job)
             if not job.late and (job.head is None or snapshot is not None):
                 ready.append(job)
-                new = ((event.item, event.time) for event in (*behind, *job.events))
-                users.append((snapshot, model.past(new)))
+                users.append((snapshot, model.past((*behind, *job.events))))
         if ready:
             for job, after in zip(ready, model.advance(users), strict=True):
                 job.snapshot = model.write(after, Origin(job.version, self._total(job)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from linrec.data.dataset.store import SequenceStore
+from linrec.serving.contexts import context_text
 from linrec.serving.ids import check_new_id
 from linrec.serving.stores import Change, Event, Store
 
@@ -64,4 +65,16 @@ def _changes(
 def _events(data: SequenceStore, items: list[str], row: int) -> list[Event]:
     owned = slice(int(data.offsets[row]), int(data.offsets[row + 1]))
     pairs = zip(data.items[owned].tolist(), data.times[owned].tolist(), strict=True)
-    return [Event(items[index], time) for index, time in pairs]
+    contexts = _contexts(data, owned)
+    return [
+        Event(items[index], time, None, context)
+        for (index, time), context in zip(pairs, contexts, strict=True)
+    ]
+
+
+def _contexts(data: SequenceStore, owned: slice) -> list[str | None]:
+    """Of each of the user's events, all that the dataset keeps."""
+    columns = {column.name: column.take(owned).texts() for column in data.context}
+    count = owned.stop - owned.start
+    rows = [{name: values[row] for name, values in columns.items()} for row in range(count)]
+    return [context_text(row) for row in rows]

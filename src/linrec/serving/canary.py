@@ -47,8 +47,8 @@ def _sample(model: ServedModel, store: Store) -> tuple[list[Past], set[str]]:
     histories: list[Past] = []
     items: set[str] = set()
     for user in store.users("", SAMPLE):
-        newest = [(event.item, event.time) for event in store.history(user, STRETCH)]
-        items.update(item for item, _ in newest)
+        newest = store.history(user, STRETCH)
+        items.update(event.item for event in newest)
         known = model.past(newest)
         if len(known):
             histories.append(known)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Event, Lock
 from time import time as now
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from linrec.evaluation import Reranker
 from linrec.serving import ranking
 from linrec.serving.appending import (
     Append,
@@ -29,6 +30,7 @@ from linrec.serving.messages import (
     Contribution,
     Explanation,
     Item,
+    More,
     RecommendRequest,
     RecommendResponse,
     StateStatus,
@@ -36,7 +38,14 @@ from linrec.serving.messages import (
     UserView,
 )
 from linrec.serving.model import STRETCH, ServedModel
-from linrec.serving.past import HistoryEvent, Past, RequestTime, seconds_of, with_times
+from linrec.serving.past import (
+    HistoryEvent,
+    Past,
+    RequestTime,
+    given_events,
+    later_events,
+    seconds_of,
+)
 from linrec.serving.recommending import (
     NOTHING,
     Known,
@@ -45,10 +54,14 @@ from linrec.serving.recommending import (
     known_of,
     known_of_events,
 )
+from linrec.serving.rules import SharedRules
 from linrec.serving.settings import EngineSettings
 from linrec.serving.snapshot import Origin, Snapshot
 from linrec.serving.stores import Change, Forgotten, Head, Store, StoreError, new_version
 from linrec.types import InputError, Seen, argument
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Deliver = Callable[[Any], None]
 
@@ -88,17 +101,24 @@ class Engine:
         if self.settings.unsafe_store == "refuse":
             for warning in store.warnings():
                 raise InputError(f"{warning}, or allow it with {argument('unsafe_store', 'warn')}")
-        self._model = ServedModel(run, self.settings.ann_from, self.settings.seen)
+        self._model = self._opened(run)
         self._fit: ServedModel | None = None  # the model that was found to be fit
         self._reloading = Lock()
         self._long_work = LongWork(self.settings.long_work, self.settings.max_waiting_long)
         self.rebuilt = 0
         self._heads = HeadCache(store, self.settings.cache_mb << 20)
+        self.rules = SharedRules(store)
         appender = Appender(store, self._heads, self.settings, lambda: self._model)
         self._appends: Batcher[Append, Appended] = self._batcher(appender.append, "append")
         self._recommends: Batcher[RecommendRequest, RecommendResponse | None] = self._batcher(
-            lambda requests: Recommending(self._model, self._heads).respond(requests), "recommend"
+            lambda requests: self._recommending().respond(requests), "recommend"
         )
+
+    def _opened(self, run: str | Path) -> ServedModel:
+        model = ServedModel(run, self.settings.ann_from, self.settings.seen)
+        if self.settings.diversity:  # refused now, and not with every request
+            Reranker.of(self.settings.diversity, model.catalogue.similarity)
+        return model
 
     def _batcher(self, work: Callable[[list[Any]], Sequence[Any]], name: str) -> Batcher[Any, Any]:
         given = self.settings
@@ -142,17 +162,19 @@ class Engine:
         where: Mapping[str, Sequence[Any]] | None = None,
         seen: Seen | None = None,
         at: RequestTime = None,
+        **more: Unpack[More],
     ) -> RecommendResponse:
         """The k items that the user, or a user with this history, will most likely want next.
 
         where: features of the items, each with the values of which an item must have one. seen:
         "hide" leaves out what the user has had, "keep" ranks it too; else as settings or run say.
         at: when, in seconds; now if left out, or "unknown". Only models that read time depend on
-        it, and on the times of the history.
+        it, and on the times of the history. More, as in `RecommendRequest`: then, rules, max_per,
+        diversity.
         """
         request = RecommendRequest(
             user=user, history=history, k=k, exclude=exclude, only=only, where=where or {},
-            seen=seen, at=at,
+            seen=seen, at=at, **more,
         )  # fmt: skip
         return self.recommend_many([request])[0]
 
@@ -172,21 +194,27 @@ class Engine:
         """As `enqueue_appends`; None is delivered where only `recommend_slowly` can respond."""
         self._recommends.enqueue(requests, deliver, scope)
 
+    def _recommending(self) -> Recommending:
+        return Recommending(self._model, self._heads, self.rules, self.settings.diversity)
+
     def recommend_slowly(self, request: RecommendRequest) -> RecommendResponse:
         """Of a history that has to be read or encoded first, in the caller's own thread."""
-        recommending = Recommending(self._model, self._heads)
+        recommending = self._recommending()
         return recommending.ranked([request], [self._past(recommending.model, request)])[0]
 
     def _past(self, model: ServedModel, request: RecommendRequest) -> Known:
         """What is known of a user: the stored state if there is one, else the events."""
         if request.history is not None:
-            return self._of_events(model, model.past(with_times(request.history)), request.at)
+            return self._of_events(model, model.past(given_events(request.history)), request.at)
         assert request.user is not None
+        then = model.past(later_events(request.then, request.at))
         if self.store.versions([request.user])[0] is None:
-            return NOTHING
+            return self._of_events(model, then, request.at) if len(then) else NOTHING
         if not model.streams:
-            return self._of_events(model, self._stored(model, request.user), request.at)
-        return known_of(self._rebuild(model, request.user))
+            past = self._stored(model, request.user).followed_by(then)
+            return self._of_events(model, past, request.at)
+        snapshot = self._rebuild(model, request.user)
+        return known_of(model.advance([(snapshot, then)])[0] if len(then) else snapshot)
 
     def _of_events(self, model: ServedModel, past: Past, at: RequestTime) -> Known:
         """Short histories are encoded at once; a long one waits for its turn."""
@@ -197,7 +225,7 @@ class Engine:
             return Known(hidden, np.unique(past.items), model.counts(past))
 
     def _stored(self, model: ServedModel, user: str) -> Past:
-        return model.past((event.item, event.time) for event in self.store.history(user))
+        return model.past(self.store.history(user))
 
     def _rebuild(self, model: ServedModel, user: str) -> Snapshot:
         """A state from the stored history, in the caller's own thread."""
@@ -224,8 +252,7 @@ class Engine:
         now = self.store.heads([user])[0]
         if now is None or now.version != head.version:  # these may not be the missing ones
             return None
-        past = model.past((event.item, event.time) for event in newest)
-        return model.advance([(snapshot, past)])[0]
+        return model.advance([(snapshot, model.past(newest))])[0]
 
     def _keep(self, model: ServedModel, user: str, head: Head, made: Snapshot) -> None:
         """Only if no event came in between; otherwise the next reader rebuilds again."""
@@ -250,7 +277,7 @@ class Engine:
             assert request.user is not None
             past = self._stored(model, request.user)
         else:
-            past = model.past(with_times(request.history))
+            past = model.past(given_events(request.history))
         if not len(past):
             raise UnknownError(
                 "no past event of an item the model knows, so there is nothing to explain; append "
@@ -271,7 +298,8 @@ class Engine:
     def similar(self, item: str, k: int = 10) -> tuple[Item, ...]:
         """The items whose vectors point the same way, by cosine."""
         model = self._model
-        return items_of(model, ranking.similar(model, _index(model, item), k))
+        off = self.rules.off_in(model)
+        return items_of(model, ranking.similar(model, _index(model, item), k, off))
 
     def user(self, user: str, newest: int = 100) -> UserView:
         model = self._model
@@ -310,7 +338,7 @@ class Engine:
         """
         with self._reloading:
             folder = self._model.run if run is None else run
-            model = ServedModel(folder, self.settings.ann_from, self.settings.seen)
+            model = self._opened(folder)
             if model.fingerprint == self._model.fingerprint:
                 return False
             check_canary(model, self._model, self.store)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from linrec.serving.contexts import Context, context_of, context_text
 from linrec.serving.ids import check_new_id
 from linrec.serving.stores import Change, DamagedError, Event, Marks, SQLiteStore, Store
 from linrec.types import InputError
@@ -95,7 +96,12 @@ def export_lines(store: Store) -> Iterator[dict[str, Any]]:
     for user in all_users(store):
         events = store.history(user)
         if events or store.heads([user])[0] is not None:
-            yield {"user": user, "events": [[event.item, event.time, event.id] for event in events]}
+            yield {"user": user, "events": [_exported(event) for event in events]}
+
+
+def _exported(event: Event) -> list[Any]:
+    parts = [event.item, event.time, event.id]
+    return parts if event.context is None else [*parts, context_of(event.context)]
 
 
 def _write(path: Path, lines: Iterable[dict[str, Any]]) -> int:
@@ -159,8 +165,9 @@ def _marks(line: Any) -> Marks:
 
 
 def _user(line: Any) -> tuple[str, list[Event]]:
-    events = [
-        Event(check_new_id(item), float(time), None if name is None else check_new_id(name))
-        for item, time, name in line["events"]
-    ]
-    return check_new_id(line["user"]), events
+    return check_new_id(line["user"]), [_event(*parts) for parts in line["events"]]
+
+
+def _event(item: str, time: float, name: str | None, context: Context | None = None) -> Event:
+    id_ = None if name is None else check_new_id(name)
+    return Event(check_new_id(item), float(time), id_, context_text(context))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
-from linrec.serving.past import HistoryEvent, RequestTime, check_request_time
+from linrec.evaluation.reranking import check_diversity
+from linrec.serving.past import HistoryEvent, RequestTime, check_request_time, given_events
 from linrec.serving.stores import Event
 from linrec.types import InputError, Seen, argument, parse_seen
 
@@ -34,6 +35,23 @@ def check_user_or_history(user: object, history: object) -> None:
         raise InputError(f"give one of {argument('user')} and {argument('history')}, and not both")
 
 
+class More(TypedDict, total=False):
+    """Rarer arguments of `Engine.recommend`, as in `RecommendRequest`."""
+
+    then: Sequence[HistoryEvent]
+    rules: Sequence[str]
+    max_per: Mapping[str, int]
+    diversity: float | None  # re-rank for items that differ by their features, 0 (off) to 1
+
+
+def check_then(user: object, then: Sequence[object]) -> None:
+    if user is None and then:
+        raise InputError(
+            f"{argument('then')} comes after the events of a {argument('user')}; add it to "
+            f"{argument('history')} instead"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendRequest:
     """Of a user of the store, or of a given history: items or (item, time), oldest first."""
@@ -46,10 +64,17 @@ class RecommendRequest:
     where: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     seen: Seen | None = None  # None: as the run says
     at: RequestTime = None
+    then: Sequence[HistoryEvent] = ()  # after what is stored of the user, and not kept
+    rules: Sequence[str] = ()  # names of stored rules
+    max_per: Mapping[str, int] = field(default_factory=dict)  # items per category of a feature
+    diversity: float | None = None  # None: as the server says
 
     def __post_init__(self) -> None:
         check_user_or_history(self.user, self.history)
+        check_then(self.user, self.then)
+        check_diversity(self.diversity or 0.0)
         check_request_time(self.at)
+        given_events(self.history or self.then)  # refuses a context that is none
         if self.seen is not None:
             parse_seen(self.seen)
         if self.k < 1:

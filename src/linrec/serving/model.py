@@ -14,6 +14,7 @@ from torch import Tensor
 
 from linrec.backbones import Backbone
 from linrec.baselines import Baseline
+from linrec.data.dataset.context import given_codes
 from linrec.data.dataset.past_counts import ItemCounts, counts_of_users
 from linrec.files.guard import reading
 from linrec.layers.repeats import additions
@@ -22,15 +23,17 @@ from linrec.runs.run import Run
 from linrec.runs.weights import AnyModel
 from linrec.scoring import HIDDEN, add_repeats, item_scores
 from linrec.serving.ann import AnnIndex
+from linrec.serving.contexts import context_of
 from linrec.serving.past import Indices, Past, sequences_of
 from linrec.serving.snapshot import FINGERPRINT, Origin, Snapshot, pack, unpack
 from linrec.serving.states import States, states_of
-from linrec.serving.stores import Head
+from linrec.serving.stores import Event, Head
 from linrec.types import PAD, InputError, Seen
 
 SNAPSHOT_FORMAT = b"3"
 # events advanced at once: bounds the memory of a long history, and the padding of a short one
 STRETCH = 256
+MAX_CONTEXTS = 100_000  # whose codes are remembered
 NO_STATE = "a baseline keeps no state of fixed size; it counts the whole history again"
 
 
@@ -56,6 +59,7 @@ class ServedModel:
             table["title"].to_list() if "title" in table.columns else [None] * len(self.ids)
         )
         self._index = {item: row for row, item in enumerate(self.ids, start=1)}
+        self._contexts: dict[str | None, list[int]] = {}  # their codes
         self.popularity = catalogue.cold_start_scores()
         self.vectors, self.bias = vectors_of(model)
         self._repeat = model.repeat if isinstance(model, Backbone) else None
@@ -108,9 +112,21 @@ class ServedModel:
         """The index of each item, 0 where it is unknown."""
         return np.array([self._index.get(item, PAD) for item in items], np.int64)
 
-    def past(self, events: Iterable[tuple[str, float]]) -> Past:
-        """Items and times of events; those of unknown items are left out."""
-        return Past.of((self._index[item], when) for item, when in events if item in self._index)
+    def past(self, events: Iterable[Event]) -> Past:
+        """Events as the model reads them; those of unknown items are left out."""
+        known = [event for event in events if event.item in self._index]
+        fields = self.description.context
+        context = [self._codes(event.context) for event in known] if fields else None
+        return Past.of(((self._index[event.item], event.time) for event in known), context)
+
+    def _codes(self, context: str | None) -> list[int]:
+        """In the vocabularies of the run; few different contexts occur again and again."""
+        found = self._contexts.get(context)
+        if found is None:
+            found = given_codes(self.description.context, context_of(context))
+            if len(self._contexts) < MAX_CONTEXTS:
+                self._contexts[context] = found
+        return found
 
     def index(self, item: str) -> int | None:
         return self._index.get(item)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import time
 from typing import Literal
 
@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linrec.data.dataset.sequences import Sequences
+from linrec.serving.contexts import Context, context_text
+from linrec.serving.stores.store import Event
 from linrec.types import InputError, argument
 
 Indices = NDArray[np.int64]
@@ -19,8 +21,10 @@ Indices = NDArray[np.int64]
 RequestTime = float | Literal["unknown"] | None
 """When recommendations are for: seconds, "unknown", or None for now."""
 
-HistoryEvent = str | tuple[str, float | None]
-"""An item of a given history, with its time if that is known."""
+HistoryEvent = str | tuple[str, float | None] | tuple[str, float | None, Context | None]
+"""An item of a given history, with its time and its context if these are known."""
+
+Codes = NDArray[np.int32]
 
 UNKNOWN = math.nan
 
@@ -31,34 +35,66 @@ class Past:
 
     items: Indices
     times: NDArray[np.float64]  # seconds, NaN where unknown
+    context: Codes | None = None  # [events, fields], if the model reads any
 
     @classmethod
-    def of(cls, events: Iterable[tuple[int, float]]) -> Past:
+    def of(
+        cls, events: Iterable[tuple[int, float]], context: Sequence[Sequence[int]] | None = None
+    ) -> Past:
+        """context: the codes of each event."""
         pairs = list(events)
         items, times = ([pair[side] for pair in pairs] for side in (0, 1))
-        return cls(np.array(items, np.int64), np.array(times, np.float64))
+        codes = None if context is None else np.array(context, np.int32)
+        return cls(np.array(items, np.int64), np.array(times, np.float64), codes)
 
     def __len__(self) -> int:
         return len(self.items)
 
     def __getitem__(self, part: slice) -> Past:
-        return Past(self.items[part], self.times[part])
+        context = None if self.context is None else self.context[part]
+        return Past(self.items[part], self.times[part], context)
+
+    def followed_by(self, other: Past) -> Past:
+        if not (len(self) and len(other)):  # no codes have no width
+            return other if len(other) else self
+        items, times = (self.items, other.items), (self.times, other.times)
+        known = [past.context for past in (self, other) if past.context is not None]
+        context = np.concatenate(known) if known else None
+        return Past(np.concatenate(items), np.concatenate(times), context)
 
     def without(self, position: int) -> Past:
         """As if that event had never happened."""
-        return Past(np.delete(self.items, position), np.delete(self.times, position))
+        context = None if self.context is None else np.delete(self.context, position, axis=0)
+        return Past(np.delete(self.items, position), np.delete(self.times, position), context)
 
 
 def sequences_of(rows: Sequence[Past], until: Sequence[float] | None = None) -> Sequences:
     """until: when the gap after the newest event of each row ends; unknown if left out."""
     items = [row.items.astype(np.int32) for row in rows]
-    return Sequences.of(items, [row.times for row in rows], until)
+    made = Sequences.of(items, [row.times for row in rows], until)
+    known = [row.context for row in rows if row.context is not None and len(row)]
+    if not known:
+        return made
+    return replace(made, context=np.concatenate(known))
 
 
-def with_times(history: Sequence[HistoryEvent]) -> list[tuple[str, float]]:
-    """Items and times of a given history; what has no time has an unknown one."""
-    pairs = [(event, None) if isinstance(event, str) else event for event in history]
-    return [(item, UNKNOWN if when is None else when) for item, when in pairs]
+def given_events(history: Sequence[HistoryEvent]) -> list[Event]:
+    """The events of a given history; what has no time has an unknown one."""
+    return [_given(event) for event in history]
+
+
+def _given(event: HistoryEvent) -> Event:
+    if isinstance(event, str):
+        return Event(event, UNKNOWN)
+    item, when, *rest = event
+    context = context_text(rest[0]) if rest else None
+    return Event(item, UNKNOWN if when is None else when, None, context)
+
+
+def later_events(then: Sequence[HistoryEvent], at: RequestTime) -> list[Event]:
+    """Events that are not stored; those without a time happen when the request does."""
+    events, when = given_events(then), seconds_of(at)
+    return [replace(event, time=when) if math.isnan(event.time) else event for event in events]
 
 
 def check_request_time(at: RequestTime) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from linrec.data.dataset.past_counts import ItemCounts
 from linrec.data.dataset.sequences import Sequences
+from linrec.evaluation.reranking import Reranker, pool_size
 from linrec.ops import compiled
 from linrec.scoring import HIDDEN, hide_seen, top_k
 from linrec.serving.ann import fetched
@@ -34,11 +35,30 @@ class RankRequest:
     hide: Indices  # never in the result
     shown: NDArray[np.bool_] | None = None  # [n_items + 1]: nothing else in the result
     counts: ItemCounts | None = None  # of past items, if the model has a repeat head
+    reranker: Reranker | None = None  # None: by the scores alone
 
 
 @torch.inference_mode()
 def rank(requests: Sequence[RankRequest]) -> list[Ranked]:
     """Requests of one model; where the index has too few items, all of them are ranked."""
+    pools = [each if each.reranker is None else _with_pool(each) for each in requests]
+    ranked = zip(requests, _by_scores(pools), strict=True)
+    return [pool if each.reranker is None else _reranked(each, pool) for each, pool in ranked]
+
+
+def _with_pool(request: RankRequest) -> RankRequest:
+    return replace(request, k=pool_size(request.k))
+
+
+def _reranked(request: RankRequest, pool: Ranked) -> Ranked:
+    if request.reranker is None or not pool:
+        return pool
+    items, scores = np.array([[i for i, _ in pool]]), np.array([[score for _, score in pool]])
+    chosen = request.reranker.choose(items, scores, min(request.k, len(pool)))[0]
+    return [pool[place] for place in chosen]
+
+
+def _by_scores(requests: Sequence[RankRequest]) -> list[Ranked]:
     requests = _encoded(requests)
     lists = _approximately(requests)
     rest = [row for row, ranked in enumerate(lists) if ranked is None]
@@ -152,11 +172,12 @@ def _stacked(requests: Sequence[RankRequest]) -> Tensor:
 
 
 @torch.inference_mode()
-def similar(model: ServedModel, item: int, k: int) -> Ranked:
+def similar(model: ServedModel, item: int, k: int, hide: Indices) -> Ranked:
     """The items whose vectors point the same way: cosines."""
     scores = model.similarities(item)[None].clone()
     scores[:, PAD] = HIDDEN
     scores[:, item] = HIDDEN
+    scores[:, torch.from_numpy(hide)] = HIDDEN
     items, best = top_k(scores, min(k, model.n_items))
     lists = zip(items[0].tolist(), best[0].tolist(), strict=True)
     return [(int(i), float(s)) for i, s in lists if i != PAD]

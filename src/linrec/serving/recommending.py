@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
 
 from linrec.data.dataset.past_counts import ItemCounts
+from linrec.evaluation import Reranker
 from linrec.evaluation.report import LEARNED_NOTHING
-from linrec.runs.filters import Allowed, Filters
 from linrec.serving import ranking
+from linrec.serving.categories import within_limits
 from linrec.serving.heads import HeadCache
 from linrec.serving.messages import Item, RecommendRequest, RecommendResponse
 from linrec.serving.model import STRETCH, ServedModel
-from linrec.serving.past import Indices, Past, seconds_of, with_times
+from linrec.serving.past import Indices, Past, given_events, later_events, seconds_of
 from linrec.serving.ranking import Ranked, RankRequest
+from linrec.serving.rules import SharedRules, Wanted
 from linrec.serving.snapshot import Snapshot
 from linrec.serving.stores import Head
 from linrec.types import LinrecError
+
+MORE_OF_LIMITED = 4  # times k items are ranked where a list may have few per category
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,8 +54,11 @@ def known_of_events(model: ServedModel, past: Past) -> Known:
 class Recommending:
     """One batch of requests to one model."""
 
-    def __init__(self, model: ServedModel, heads: HeadCache) -> None:
-        self.model, self._heads = model, heads
+    def __init__(
+        self, model: ServedModel, heads: HeadCache, rules: SharedRules, diversity: float = 0.0
+    ) -> None:
+        """diversity: of lists for requests that do not say."""
+        self.model, self._heads, self._rules, self._diversity = model, heads, rules, diversity
 
     def respond(
         self, requests: Sequence[RecommendRequest]
@@ -60,17 +67,19 @@ class Recommending:
         users = [request.user for request in requests if request.user is not None]
         heads = dict(zip(users, self._heads.current(users), strict=True)) if users else {}
         known = [self._known(request, heads.get(request.user or "")) for request in requests]
+        self._add_then(requests, heads, known)
         responses: list[RecommendResponse | Exception | None] = [None] * len(requests)
         rows = [row for row, each in enumerate(known) if each is not None]
-        allowed: dict[int, Allowed] = {}
+        wanted: dict[int, Wanted] = {}
         for row in rows:
             try:
-                allowed[row] = self._allowed(requests[row])
+                self._reranker(requests[row])
+                wanted[row] = self._rules.wanted(self.model, requests[row])
             except LinrecError as error:  # noqa: PERF203 - each request fails on its own
                 responses[row] = error
-        rows = list(allowed)
+        rows = list(wanted)
         ready = [each for each in (known[row] for row in rows) if each is not None]
-        made = self._lists([requests[row] for row in rows], ready, list(allowed.values()))
+        made = self._lists([requests[row] for row in rows], ready, list(wanted.values()))
         for row, response in zip(rows, made, strict=True):
             responses[row] = response
         return responses
@@ -78,68 +87,109 @@ class Recommending:
     def ranked(
         self, requests: Sequence[RecommendRequest], known: Sequence[Known]
     ) -> list[RecommendResponse]:
-        return self._lists(requests, known, [self._allowed(request) for request in requests])
+        wanted = [self._rules.wanted(self.model, request) for request in requests]
+        return self._lists(requests, known, wanted)
 
     def _known(self, request: RecommendRequest, head: Head | None) -> Known | None:
         model = self.model
         if request.history is not None:
             if len(request.history) > STRETCH:
                 return None
-            return known_of_events(model, model.past(with_times(request.history)))
+            return known_of_events(model, model.past(given_events(request.history)))
         if head is None:
             return NOTHING
         snapshot = model.read(head)
         return None if snapshot is None else known_of(snapshot)
 
-    def _allowed(self, request: RecommendRequest) -> Allowed:
-        filters = Filters(only=request.only, exclude=request.exclude, where=request.where)
-        return filters.allowed(self.model.catalogue, self.model.index_of)
+    def _add_then(
+        self,
+        requests: Sequence[RecommendRequest],
+        heads: dict[str, Head | None],
+        known: list[Known | None],
+    ) -> None:
+        """Events that are not kept, by one model call on copies of the states."""
+        model = self.model
+        rows, users = [], []
+        for row, request in enumerate(requests):
+            if not request.then or known[row] is None:
+                continue
+            if not model.streams or len(request.then) > STRETCH:
+                known[row] = None  # of a whole history, or long: others do not wait for it
+                continue
+            head = heads.get(request.user or "")
+            rows.append(row)
+            users.append((None if head is None else model.read(head), self._then(request)))
+        if rows:
+            for row, after in zip(rows, model.advance(users), strict=True):
+                known[row] = known_of(after)
+
+    def _then(self, request: RecommendRequest) -> Past:
+        return self.model.past(later_events(request.then, request.at))
 
     def _lists(
         self,
         requests: Sequence[RecommendRequest],
         known: Sequence[Known],
-        allowed: Sequence[Allowed],
+        wanted: Sequence[Wanted],
     ) -> list[RecommendResponse]:
         if not requests:
             return []
         model = self.model
-        lists = ranking.rank(
-            [
-                self._rank_request(request, each, items)
-                for request, each, items in zip(requests, known, allowed, strict=True)
-            ]
-        )
+        asked = [
+            self._rank_request(request, each, items)
+            for request, each, items in zip(requests, known, wanted, strict=True)
+        ]
+        lists = [
+            _limited(request, ranked, items, best.k)
+            for request, ranked, items, best in zip(
+                asked, ranking.rank(asked), wanted, requests, strict=True
+            )
+        ]
         return [
             RecommendResponse(
                 request.user,
                 "cold-start" if each.past is None else "model",
                 items_of(model, ranked),
-                _notes(model, request, items, ranked),
+                self._notes(request, items, ranked),
             )
-            for request, each, items, ranked in zip(requests, known, allowed, lists, strict=True)
+            for request, each, items, ranked in zip(requests, known, wanted, lists, strict=True)
         ]
 
-    def _rank_request(
-        self, request: RecommendRequest, known: Known, allowed: Allowed
-    ) -> RankRequest:
+    def _rank_request(self, request: RecommendRequest, known: Known, wanted: Wanted) -> RankRequest:
         hides = self.model.seen_in(request.seen) == "hide"
         hide = known.seen if hides else NOTHING.seen
-        shown = allowed.items
-        if shown is not None and request.only is None and not request.where:
-            # few items to exclude: an approximate search can leave them out
-            hide, shown = np.concatenate([hide, self.model.indices(request.exclude)]), None
+        hide = np.concatenate([hide, wanted.hide]) if len(wanted.hide) else hide
+        shown = None if wanted.searched else wanted.allowed.items
+        k = request.k * MORE_OF_LIMITED if wanted.limits else request.k
         at = seconds_of(request.at)
-        return RankRequest(self.model, known.past, at, request.k, hide, shown, known.counts)
+        reranker = self._reranker(request)
+        return RankRequest(self.model, known.past, at, k, hide, shown, known.counts, reranker)
+
+    def _reranker(self, request: RecommendRequest) -> Reranker | None:
+        diversity = self._diversity if request.diversity is None else request.diversity
+        return Reranker.of(diversity, self.model.catalogue.similarity) if diversity else None
+
+    def _notes(self, request: RecommendRequest, wanted: Wanted, ranked: Ranked) -> tuple[str, ...]:
+        allowed, reranker = wanted.allowed, self._reranker(request)
+        notes = allowed.notes if ranked else (*allowed.notes, allowed.why_nothing())
+        notes = (*notes, *(limit.note for limit in wanted.limits))
+        if reranker is not None:
+            notes = (*notes, reranker.note)
+        if not self.model.config.loss.seen_aware or self.model.seen_in(request.seen) == "hide":
+            return notes
+        return (*notes, f"seen items are recommended too, and {LEARNED_NOTHING}")
 
 
-def _notes(
-    model: ServedModel, request: RecommendRequest, allowed: Allowed, ranked: Ranked
-) -> tuple[str, ...]:
-    notes = allowed.notes if ranked else (*allowed.notes, allowed.why_nothing())
-    if not model.config.loss.seen_aware or model.seen_in(request.seen) == "hide":
-        return notes
-    return (*notes, f"seen items are recommended too, and {LEARNED_NOTHING}")
+def _limited(asked: RankRequest, ranked: Ranked, wanted: Wanted, k: int) -> Ranked:
+    """At most n per category; where the first items do not suffice, more of them are ranked."""
+    if not wanted.limits:
+        return ranked
+    chosen = within_limits(ranked, wanted.limits, k)
+    while len(chosen) < k and len(ranked) == asked.k < asked.model.n_items:
+        asked = replace(asked, k=min(asked.k * MORE_OF_LIMITED, asked.model.n_items))
+        (ranked,) = ranking.rank([asked])
+        chosen = within_limits(ranked, wanted.limits, k)
+    return chosen
 
 
 def items_of(model: ServedModel, ranked: Ranked) -> tuple[Item, ...]:

@@ -38,6 +38,13 @@ class EngineSettings:
         "was trained if left out.",
         choices=get_args(Seen),
     )
+    diversity: float = setting(
+        0.0,
+        "Re-rank responses to requests that do not say for items that differ by their features: 0 "
+        "(off) to 1.",
+        min=0,
+        max=1,
+    )
     batch_size: int = setting(64, "Maximum number of requests in a model call.", min=1)
     batch_wait: float = setting(
         0.0, "Seconds to wait for more requests before a model call.", min=0, max=1

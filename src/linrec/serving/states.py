@@ -77,9 +77,10 @@ class OpenStates(States):
         sequences = sequences_of(events)
         times = sequences.padded_times()
         assert times is not None
-        items = torch.from_numpy(sequences.padded())
+        items, codes = torch.from_numpy(sequences.padded()), sequences.padded_context()
+        context = None if codes is None else torch.from_numpy(codes)
         return self._codec.write(
-            self._model.advance(items, self._read(states), torch.from_numpy(times))
+            self._model.advance(items, self._read(states), torch.from_numpy(times), context)
         )
 
     def hidden(self, states: Rows, at: Sequence[float]) -> Tensor:

@@ -16,6 +16,7 @@ import numpy as np
 from linrec.backbones import Backbone
 from linrec.data.dataset.splits import Split
 from linrec.data.dataset.store import SequenceStore
+from linrec.runs.catalogue import Catalogue
 from linrec.runs.checkpoint import Progress
 from linrec.runs.config import RunConfig
 from linrec.runs.run import Run
@@ -23,6 +24,7 @@ from linrec.training import loop
 from linrec.training.callbacks import CallbackList
 from linrec.training.loop import Stopped, Trained, Trainer, epoch_batches
 from linrec.training.plan import Plan
+from linrec.training.workers import Workers
 from linrec.types import SequenceBatch
 
 
@@ -62,6 +64,7 @@ class FinalTrainer(Trainer):
                 self.model, self.step.optimizers, self.step.average, final=True
             )
             self._save(progress, run)  # from now on the run has its figures, and no first training
+        progress = self._same_state(progress)
         try:
             with self.interrupt:
                 self._steps(progress, run)
@@ -105,7 +108,7 @@ class FinalTrainer(Trainer):
         first = 0  # the step that an epoch begins with
         for epoch in count():
             batches = epoch_batches(self.model, self.split, self.config, epoch)
-            batches = batches.with_seen(self.seen)
+            batches = self._divided(batches.with_seen(self.seen, self.past, self.weights))
             stop = min(len(batches), self.steps - first)
             for index in range(max(done - first, 0), stop):
                 yield (epoch, index), batches[index]
@@ -135,15 +138,18 @@ def train_on_all(
     trained: Trained,
     run: Run | None,
     callbacks: CallbackList,
+    workers: Workers,
 ) -> Trained:
     """Give the validated model the weights of a second training, unless the run has them already.
 
     An interrupt leaves the validated ones.
     """
-    if run is not None and run.finished:
-        model.untrained = None
+    catalogue = Catalogue.of(plan.store, vectors=plan.features.vectors)
+    if workers.any(run is not None and run.finished):
+        model.untrained = catalogue.untrained
         return trained
     new = plan.build()
+    new.place_by_vector(catalogue.cold)
     epochs = trained.progress.best_epoch
     trainer = FinalTrainer(new, plan.store, split, plan.config, callbacks, epochs=epochs)
     callbacks.on_message(
@@ -153,5 +159,5 @@ def train_on_all(
     if not trainer.fit_all(run):
         return replace(trained, interrupted=True)
     model.load_state_dict(new.state_dict())
-    model.untrained = None
+    model.untrained = catalogue.untrained
     return trained

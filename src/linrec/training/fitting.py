@@ -18,6 +18,8 @@ from linrec.training.loop import Trained, Trainer
 from linrec.training.loss_advice import advise_loss
 from linrec.training.plan import Plan, check_folder
 from linrec.training.precision import with_precision
+from linrec.training.workers import Workers
+from linrec.training.world import World
 from linrec.types import InputError, argument
 
 
@@ -28,6 +30,7 @@ class Place:
     folder: Path | None
     resume: bool = False
     overwrite: bool = False
+    writes: bool = True  # only the first of several workers does
 
     @property
     def resumed(self) -> Path | None:
@@ -35,7 +38,8 @@ class Place:
         return self.folder if self.resume else None
 
     def check(self) -> None:
-        check_folder(self.folder, resume=self.resume, overwrite=self.overwrite)
+        if self.writes:
+            check_folder(self.folder, resume=self.resume, overwrite=self.overwrite)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Fitted:
     model: AnyModel
     trained: Trained
     run: Run | None
+    workers: Workers | None = None  # None for a baseline
 
 
 def fit(
@@ -59,26 +64,32 @@ def fit(
         return _count(plan, split, catalogue, place, callbacks)
     model = plan.build()
     model.untrained = catalogue.untrained
+    model.place_by_vector(catalogue.cold)
     plan = replace(plan, config=with_precision(plan.config, model, split, place.resumed))
-    if advise is not None and not place.resume:
+    if advise is not None and not place.resume and place.writes:
         advise_loss(plan.config, model, split, advise)
     trainer = Trainer(model, plan.store, split, plan.config, callbacks)
     # only now: nothing is written or replaced before everything that was requested is possible
     run = None
-    if place.folder is not None:
+    if place.folder is not None and place.writes:
         run = plan.open(place.folder, catalogue, resume=place.resume, overwrite=place.overwrite)
         if TensorBoardLogger.is_installed():
             callbacks.callbacks.append(TensorBoardLogger(run.tensorboard))
     callbacks.on_train_start(plan.config)
     with nullcontext() if run is None else run.kept_with_a_model():
         trained = trainer.fit(run, resume=place.resume)
-    return Fitted(plan, model, trained, run)
+    return Fitted(plan, model, trained, run, trainer.workers)
 
 
 def _count(
     plan: Plan, split: Split, catalogue: Catalogue, place: Place, callbacks: CallbackList
 ) -> Fitted:
     name = plan.config.model.backbone
+    if World.of_environment().count > 1:
+        raise InputError(
+            f"the baseline {name} is counted in one pass, which several workers would only repeat; "
+            f"leave {argument('workers')} out"
+        )
     if place.resume:
         raise InputError(
             f"the baseline {name} is counted in one pass, so there is nothing to resume; leave "

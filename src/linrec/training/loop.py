@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from torch import Tensor
@@ -22,6 +23,7 @@ from linrec.data.dataset.batches import (
     cloze_batches,
     last_position_batches,
     prefixes,
+    share_of,
     windows,
 )
 from linrec.data.dataset.repeat_index import RepeatIndex
@@ -31,15 +33,18 @@ from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.metrics import means
 from linrec.evaluation.ranks import ProgressCallback, RankOptions, rank_targets
 from linrec.evaluation.scorer import model_scorer
-from linrec.runs.checkpoint import Progress
+from linrec.runs.checkpoint import Progress, load_checkpoint, pack_checkpoint
 from linrec.runs.config import RunConfig
 from linrec.runs.run import Run
+from linrec.runs.tensors import pack_tensors, read_tensors
 from linrec.training.callbacks import CallbackList
 from linrec.training.interrupt import DelayedInterrupt
 from linrec.training.running_loss import Losses, RunningLoss
 from linrec.training.schedule import Schedule
 from linrec.training.step import Step
 from linrec.training.transfer import Sent
+from linrec.training.workers import Workers
+from linrec.training.world import World
 from linrec.types import LinrecError, Seen, argument
 
 CHECKPOINT_SECONDS = 300.0
@@ -79,12 +84,17 @@ class Trainer:
         config: RunConfig,
         callbacks: CallbackList | None = None,
     ) -> None:
+        """The processes that torchrun or `linrec train --workers` started share each step."""
         self.model, self.store, self.split, self.config = model, store, split, config
         self.callbacks = callbacks or CallbackList()
-        self.step = Step(model, config, split.train.item_counts(store.n_items))
+        counts = split.train.item_counts(store.n_items)
+        self.step = Step(model, config, counts, World.of_environment())
+        self.workers = self.step.workers
         self.schedule = Schedule.of(config.training)
         self.seen = SeenIndex.of(split.train) if config.loss.seen_aware else None
         self.past = None if model.repeat is None else repeat_index(model, split)
+        weight = config.training.weight
+        self.weights = None if weight is None else store.weights(weight)
         self.best_weights = _copy(model)
         self.losses = RunningLoss(self.step.fabric.device)
         self.interrupt = DelayedInterrupt()
@@ -92,14 +102,18 @@ class Trainer:
     def fit(self, run: Run | None = None, *, resume: bool = False) -> Trained:
         """Train to early stopping, the last epoch or an interrupt; then load the best weights.
 
-        run: where to keep checkpoints, history and the best weights; None keeps them in memory.
+        run: where to keep checkpoints, history and the best weights; None keeps them in memory, as
+        do all workers but the first.
         """
         progress = Progress()
         if run is not None and resume:
             progress = run.load_checkpoint(self.model, self.step.optimizers, self.step.average)
+        if resume:
+            progress = self._same_state(progress)
+        over = self.workers.any(run is not None and run.validated)
         try:
             with self.interrupt:
-                interrupted = not (run and run.validated) and not self._train(progress, run)
+                interrupted = not over and not self._train(progress, run)
         finally:
             self.callbacks.on_train_end()
         if run is not None:  # again: a run may have been killed right after its last checkpoint
@@ -120,8 +134,24 @@ class Trainer:
             return False
         return True
 
+    def _same_state(self, progress: Progress) -> Progress:
+        """Continue where the first worker does, which has read the checkpoint."""
+        if not self.workers.several:
+            return progress
+        parts = self.model, self.step.optimizers, self.step.average
+        content = self.workers.from_first(pack_checkpoint(progress, *parts))
+        return load_checkpoint(Path("checkpoint"), content, *parts)
+
     def _check_stop(self) -> None:
-        """Leave the loop if Ctrl-C was pressed or a callback wants to stop."""
+        """Leave the loop if Ctrl-C was pressed or a callback wants to stop.
+
+        Several workers stop after the same step, so they agree, as often as losses are read.
+        """
+        if self.workers.several:
+            wants = self.interrupt.pressed or self.callbacks.stop_training
+            if not self.losses.steps and self.workers.any(wants):
+                raise Stopped
+            return
         self.interrupt.check()
         if self.callbacks.stop_training:
             raise Stopped
@@ -134,7 +164,7 @@ class Trainer:
 
     def _epoch(self, progress: Progress, run: Run | None) -> None:
         batches = epoch_batches(self.model, self.split, self.config, progress.epoch)
-        batches = batches.with_seen(self.seen, self.past)
+        batches = self._divided(batches.with_seen(self.seen, self.past, self.weights))
         self.callbacks.on_epoch_start(
             progress.epoch + 1, self.config.training.epochs, batches.n_targets, progress.targets
         )
@@ -156,9 +186,14 @@ class Trainer:
         share = self.schedule.share(progress.epoch, len(batches) - 1, len(batches))
         self._end_epoch(progress, run, share * self.config.training.learning_rate)
 
+    def _divided(self, batches: TrainingBatches) -> TrainingBatches:
+        world = self.workers.world
+        return batches.divided(world.rank, world.count)
+
     def _step(self, sent: Sent, epoch: int, index: int, share: float) -> None:
         loss = self.step(sent, step_seed(self.config.training.seed, epoch, index), share)
-        self.losses.add(loss, sent.n_targets, epoch)
+        part = sent.batch.part
+        self.losses.add(loss, sent.n_targets if part is None else part.targets, epoch)
 
     def _read_losses(self, progress: Progress) -> None:
         """What was trained since the last time enters the progress, if all of it was finite."""
@@ -206,11 +241,12 @@ class Trainer:
 
     def _validate(self) -> dict[str, float]:
         def progress(done: int, total: int) -> None:
-            self._check_stop()
+            if not self.workers.several:  # they have different numbers of batches
+                self._check_stop()
             self.callbacks.on_validation_batch_end(done, total)
 
-        seen = self.config.seen_in()
-        return validate(self.step.evaluated, self.store, self.split, seen, progress)
+        seen, model = self.config.seen_in(), self.step.evaluated
+        return validate(model, self.store, self.split, seen, progress, self.workers)
 
     def _save_interrupted(self, progress: Progress, run: Run | None) -> None:
         """Before the first validation, the current weights count as the best."""
@@ -225,6 +261,9 @@ class Trainer:
     def _load_best(self, run: Run | None) -> None:
         if run is not None:
             self.best_weights = run.load_weights()
+        if self.workers.several:
+            content = self.workers.from_first(pack_tensors(self.best_weights))
+            self.best_weights = read_tensors(Path("weights"), content)
         self.model.load_state_dict(self.best_weights)
         self.model.eval()
 
@@ -242,13 +281,13 @@ def epoch_batches(model: Backbone, split: Split, config: RunConfig, epoch: int) 
         baskets = None if split.begins is None else Baskets.of(split.begins, train)
         return make(
             train, window=config.window, tokens=tokens, rng=rng, unknown_time=unknown,
-            baskets=baskets,
+            baskets=baskets, eligible=split.eligible,
         )  # fmt: skip
     if model.config.objective == "cloze":
         rows = windows(train, config.window, rng, cut_all=True)
     else:
         rows = prefixes(train, config.window)
-    masking = Masking(model.mask_token, model.mask_ratio, unknown)
+    masking = Masking(model.mask_token, model.mask_ratio, unknown, split.eligible)
     return cloze_batches(rows, masking, tokens=tokens, rng=rng)
 
 
@@ -262,8 +301,12 @@ def validate(
     split: Split,
     seen: Seen = "hide",
     progress: ProgressCallback | None = None,
+    workers: Workers | None = None,
 ) -> dict[str, float]:
-    """NDCG@10 and Recall@10 on the validation events, full ranking."""
+    """NDCG@10 and Recall@10 on the validation events, full ranking.
+
+    workers: each ranks some of the users and gets the ranks of all.
+    """
     options = RankOptions(
         part="valid",
         hide_seen=seen == "hide",
@@ -271,8 +314,16 @@ def validate(
         shares=one_pass(model),
         progress=progress,
     )
-    ranking = rank_targets(model_scorer(model), store, split.valid, options=options)
-    metrics = means(ranking.ranks, (10,), split.valid.owners)
+    rows = slice(0, len(split.valid))
+    if workers is not None and workers.several:
+        lengths = split.valid.histories.lengths + 1  # a user without a history takes time, too
+        rows = share_of(lengths, workers.world.rank, workers.world.count)
+    own = split.valid if len(split.valid) == rows.stop - rows.start else split.valid.rows(rows)
+    ranks = rank_targets(model_scorer(model), store, own, options=options).ranks
+    if workers is not None:
+        before = int(split.valid.target_counts[: rows.start].sum())
+        ranks = workers.joined(ranks, before, len(split.valid.targets))
+    metrics = means(ranks, (10,), split.valid.owners)
     return {name: metrics[name] for name in ("ndcg@10", "recall@10")}
 
 

@@ -20,6 +20,7 @@ from linrec.runs.catalogue import Catalogue
 from linrec.runs.config import AnyConfig, RunConfig
 from linrec.runs.description import RunDescription
 from linrec.runs.run import Run
+from linrec.runs.vectors import reads_vectors
 from linrec.training.seen import with_seen
 from linrec.training.warm_start import WarmStart
 from linrec.types import InputError, argument
@@ -60,16 +61,24 @@ class Plan:
                     f"{named(store)} has no item features to learn from: {model.backbone} takes "
                     "the item's own id for one; `linrec prepare` with a file of items adds some"
                 )
-        features = ItemFeatures.of(store.item_table, fields)
+        model = _with_possible_vectors(model, store)
+        vectors = store.item_vectors if reads_vectors(model) else None
+        features = ItemFeatures.of(store.item_table, fields, store.read_context, vectors)
         return cls(replace(config, model=model), store, features)
 
     def started_from(self, start: WarmStart) -> Plan:
         """The same training, beginning with the weights of a run."""
         assert isinstance(self.config.model, ModelConfig)
-        start.check(self.config.model, self.features.fields)
+        start.check(self.config.model, self.features)
         fields = start.with_bounds(self.features.fields)
-        features = ItemFeatures.of(self.store.item_table, fields)
+        known = self.features
+        features = ItemFeatures.of(self.store.item_table, fields, known.context, known.vectors)
         return replace(self, features=features, start=start)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """All vocabularies: of the items, and of the context of events."""
+        return self.features.fields + self.features.context
 
     def build(self) -> Backbone:
         """The model before its first step, which follows from the seed and the start."""
@@ -88,8 +97,8 @@ class Plan:
             linrec=version("linrec"), model=self.config.model,
             training=self.config.as_dict()["training"], n_items=self.store.n_items,
             dataset={"fingerprint": self.store.fingerprint, "path": path, "newest": newest},
-            features=self.features.fields,
-            start=None if self.start is None else self.start.record(self.features.fields),
+            features=self.features.fields, context=self.features.context,
+            start=None if self.start is None else self.start.record(self.fields),
         )  # fmt: skip
 
     def open(
@@ -129,6 +138,21 @@ def _with_possible_times(
     return replace(model, time_gaps=False)
 
 
+def _with_possible_vectors(model: AnyConfig, store: SequenceStore) -> AnyConfig:
+    """With "auto" decided: item vectors are read where the data has them."""
+    if isinstance(model, BaselineConfig):
+        return model
+    has_vectors = store.item_vectors is not None
+    if model.item_vectors == "on" and not has_vectors:
+        raise InputError(
+            f"the model reads item vectors and {named(store)} has none; prepare the data with "
+            f"{argument('item_vectors')} set to a file of them"
+        )
+    if model.item_vectors != "auto":
+        return model
+    return replace(model, item_vectors="on" if has_vectors else "off")
+
+
 def _warn_of_sorted_baskets(
     config: RunConfig, store: SequenceStore, warn: Callable[[str], None]
 ) -> None:
@@ -139,14 +163,23 @@ def _warn_of_sorted_baskets(
         )
 
 
-def catalogue_of(store: SequenceStore, split: Split, warn: Callable[[str], None]) -> Catalogue:
+def catalogue_of(plan: Plan, split: Split, warn: Callable[[str], None]) -> Catalogue:
     """The items with their training events; items without any are counted in a warning."""
-    catalogue = Catalogue.of(store, split.train.item_counts(store.n_items))
-    if catalogue.untrained is not None:
+    n_items = plan.store.n_items
+    catalogue = Catalogue.of(plan.store, split.train.item_counts(n_items), plan.features.vectors)
+    cold, untrained = (
+        0 if mask is None else int(mask.sum()) for mask in (catalogue.cold, catalogue.untrained)
+    )
+    if untrained:
         warn(
-            f"{int(catalogue.untrained.sum()):,} of {store.n_items:,} items occur in held-out "
+            f"{untrained:,} of {n_items:,} items occur in held-out "
             "events only: the model learns nothing about them and does not recommend them (a "
             "training with final learns them too)"
+        )
+    if cold > untrained:
+        warn(
+            f"{cold - untrained:,} of {n_items:,} items have no training event and are recommended "
+            "by their vectors alone"
         )
     return catalogue
 

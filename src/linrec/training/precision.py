@@ -15,6 +15,8 @@ from linrec.runs.config import Precision, RunConfig
 from linrec.runs.run import Run
 from linrec.training.loop import epoch_batches
 from linrec.training.step import Step
+from linrec.training.world import World
+from linrec.types import InputError, argument
 
 # small, because without units for bfloat16 a step in it takes twenty times as long
 TOKENS = 512
@@ -31,6 +33,11 @@ def with_precision(
         return config
     if resumed is not None:
         chosen = Run.open(resumed).config.training.precision
+    elif World.of_environment().count > 1:
+        raise InputError(
+            f"workers could time {argument('precision', 'auto')} differently and then disagree; "
+            f"give {argument('precision', 'float32')} or {argument('precision', 'bfloat16')}"
+        )
     else:
         chosen = faster_precision(config, model, split)
     return replace(config, training=replace(config.training, precision=chosen))

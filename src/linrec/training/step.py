@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from lightning_fabric import Fabric
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from linrec.backbones import Backbone
 from linrec.data.dataset.sequences import IntArray
+from linrec.layers.dropout import rows_from
 from linrec.losses import ItemVectors, build_loss
 from linrec.losses.items import Scored
 from linrec.losses.loss import at_targets
@@ -21,7 +22,9 @@ from linrec.runs.config import RunConfig, TrainingConfig
 from linrec.training.average import WeightAverage
 from linrec.training.optimizer import optimizers_of
 from linrec.training.transfer import Sent, Transfer
-from linrec.types import InputError, SequenceBatch, argument
+from linrec.training.workers import SummedGradients, Workers, check_devices, check_divisible
+from linrec.training.world import World
+from linrec.types import BatchPart, InputError, SequenceBatch, argument
 
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
     "float32": "32-true",
@@ -32,10 +35,18 @@ PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
 class Step:
     """A model with its loss, its optimizers and the device it is trained on."""
 
-    def __init__(self, model: Backbone, config: RunConfig, counts: IntArray) -> None:
-        """counts: [n_items + 1], how often each item occurs in training."""
-        training = config.training
-        self.model, self.fabric = model, make_fabric(training)
+    def __init__(
+        self, model: Backbone, config: RunConfig, counts: IntArray, world: World | None = None
+    ) -> None:
+        """counts: [n_items + 1], how often each item occurs in training.
+
+        world: the processes that share the batches; None takes every step alone.
+        """
+        training, world = config.training, world or World()
+        if world.count > 1:
+            check_divisible(config)
+        self.model, self.fabric = model, make_fabric(training, world)
+        self.workers = Workers(world, self.fabric.device)
         self.transfer = Transfer(self.fabric)
         self.waits = self.fabric.device.type == "cpu"
         self.loss = build_loss(config.loss, counts)
@@ -62,10 +73,25 @@ class Step:
         sent = self.transfer.receive(
             batch if isinstance(batch, Sent) else self.transfer.send(batch)
         )
-        loss = self.compute_loss(self.encode(*sent.batch.events), sent.batch, sent.positions)
-        if not self.waits or bool(loss.isfinite()):
+        part = sent.batch.part
+        loss = self._part_of_loss(sent, part) if part is not None else self._whole_loss(sent)
+        value = self.workers.sum(loss.detach().clone())
+        if not self.waits or bool(value.isfinite()):
             self._update(loss, share * self.learning_rate)
-        return loss.detach()
+        return value
+
+    def _whole_loss(self, sent: Sent) -> Tensor:
+        return self.compute_loss(self.encode(*sent.batch.events), sent.batch, sent.positions)
+
+    def _part_of_loss(self, sent: Sent, part: BatchPart) -> Tensor:
+        """What this worker adds to the (weighted) mean over the targets of the whole batch."""
+        if not len(sent.batch.items):
+            return torch.zeros((), device=self.fabric.device)
+        self.loss.part = part
+        with rows_from(part.first_row):
+            hidden = self.encode(*sent.batch.events)
+        own = self.compute_loss(hidden, sent.batch, sent.positions)
+        return own * part.share
 
     def compute_loss(
         self, hidden: Tensor, batch: SequenceBatch, positions: Tensor | None = None
@@ -77,15 +103,22 @@ class Step:
             repeats = Repeats(self.model.repeat(rows), batch.past)
         if self.narrow_loss:  # Fabric returns float32 in any precision
             rows = rows.bfloat16()
-        given = () if repeats is None else (repeats,)  # a loss of your own need not know of heads
-        return self.loss(rows, targets, self.item_vectors, batch.seen, *given)
+        # a loss of your own need not know of heads, nor of weights
+        given: dict[str, Any] = {} if repeats is None else {"repeats": repeats}
+        if batch.weights is not None:
+            given["weights"] = batch.weights
+        return self.loss(rows, targets, self.item_vectors, batch.seen, **given)
 
     def _update(self, loss: Tensor, learning_rate: float) -> None:
         for optimizer in self.optimizers:
             optimizer.zero_grad()
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
-        self.fabric.backward(loss)
+        if loss.requires_grad:
+            self.fabric.backward(loss)
+        if self.workers.several:
+            sparse = self.model.item.weight if self.model.item.sparse else None
+            self.workers.sum_gradients(list(self.model.parameters()), sparse)
         if self.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
         for optimizer in self.optimizers:
@@ -101,20 +134,29 @@ class ModelItems(ItemVectors):
         self.model = model
 
     def all(self) -> Scored:
-        return Scored(self.model.item_vectors(), self.model.item_bias())
+        return Scored(self.model.item_vectors(), self.model.compared_bias())
 
     def of(self, ids: Tensor) -> Scored:
-        bias = self.model.item_bias()
+        bias = self.model.compared_bias()
         return Scored(self.model.vectors_of(ids), None if bias is None else bias[ids])
 
 
-def make_fabric(training: TrainingConfig) -> Fabric:
+def make_fabric(training: TrainingConfig, world: World) -> Fabric:
     assert training.precision != "auto", "linrec.training.precision decides before a step is made"
+    precision = PRECISIONS[training.precision]
     try:
         with _without_notices():
-            return Fabric(
-                accelerator=training.device, devices=1, precision=PRECISIONS[training.precision]
-            )
+            if world.count == 1:
+                return Fabric(accelerator=training.device, devices=1, precision=precision)
+            check_devices(training.device, world)
+            fabric = Fabric(
+                accelerator=training.device, devices=world.local_count, num_nodes=world.machines,
+                strategy=SummedGradients(), precision=precision,
+            )  # fmt: skip
+            fabric.launch()
+            return fabric
+    except InputError:
+        raise
     except (RuntimeError, ValueError):  # in the words of Fabric, whose arguments are not ours
         raise InputError(
             f"device {training.device!r} cannot be used ({_why_not(training.device)}); "
@@ -131,14 +173,17 @@ def _why_not(device: str) -> str:
 
 @contextlib.contextmanager
 def _without_notices() -> Iterator[None]:
-    """Fabric announces a precision that the run says already; its warnings still appear."""
-    logger = logging.getLogger("lightning_fabric.utilities.rank_zero")
-    before = logger.level
-    logger.setLevel(logging.WARNING)
+    """Fabric announces what the run says already; its warnings still appear."""
+    names = ("rank_zero", "distributed")
+    loggers = [logging.getLogger(f"lightning_fabric.utilities.{name}") for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def compiled(module: Callable[..., Tensor]) -> Callable[..., Tensor]:

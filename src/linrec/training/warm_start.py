@@ -19,10 +19,11 @@ from torch import Tensor
 from linrec.backbones import Backbone
 from linrec.backbones.config import ModelConfig
 from linrec.data.dataset.ids import IdMap
-from linrec.data.dataset.item_features import FIRST, UNKNOWN, Field
+from linrec.data.dataset.item_features import FIRST, UNKNOWN, Field, ItemFeatures
 from linrec.data.dataset.sequences import IntArray
 from linrec.data.dataset.splits import Split
 from linrec.data.preparing.splitting import SplitConfig
+from linrec.layers.context import ContextField
 from linrec.layers.features import FieldEmbedding
 from linrec.runs.config import RunConfig
 from linrec.runs.run import Run
@@ -66,9 +67,9 @@ class WarmStart:
         pushed away from other items' targets.
         """
         rows = self.run.catalogue.ids.index_of(self.items.ids)
-        untrained = self.run.catalogue.untrained
-        if untrained is not None:
-            rows[untrained.numpy()[rows] & (rows > 0)] = -1
+        cold = self.run.catalogue.cold
+        if cold is not None:
+            rows[cold.numpy()[rows] & (rows > 0)] = -1
         return np.concatenate([[0], rows])
 
     def with_bounds(self, fields: Sequence[Field]) -> tuple[Field, ...]:
@@ -84,18 +85,27 @@ class WarmStart:
             for field in fields
         )
 
-    def check(self, model: ModelConfig, fields: Sequence[Field]) -> None:
-        """Refuse a model of other settings, or a feature that has become one of another kind."""
+    def check(self, model: ModelConfig, features: ItemFeatures) -> None:
+        """Refuse a model of other settings, and features or vectors of another kind."""
         before = self.run.config.model
         assert isinstance(before, ModelConfig)
         check_same_model(self.run.folder, before, model)
         kinds = {field.name: field.kind for field in self.run.description.features}
-        for field in fields:
+        for field in features.fields:
             if field.kind != kinds[field.name]:
                 raise InputError(
                     f"the feature {field.name} was {kinds[field.name]} in {self.run.folder} and is "
                     f"{field.kind} now; prepare the data with "
                     f"{argument('feature_kinds', f'{field.name}={kinds[field.name]}')}"
+                )
+
+        vectors = self.run.catalogue.vectors
+        if vectors is not None and features.vectors is not None:
+            before_width, width = vectors.shape[1], features.vectors.shape[1]
+            if width != before_width:
+                raise InputError(
+                    f"the item vectors of {self.run.folder} have {before_width} numbers and those "
+                    f"of the new data {width}; prepare it with vectors of the same origin"
                 )
 
     def fill(self, model: Backbone) -> None:
@@ -104,11 +114,16 @@ class WarmStart:
         filled = {name: weights[name] for name in state}
         for name in model.per_item:
             filled[name] = self._per_item(weights[name], state[name])
+        if model.given_vectors is not None:
+            # a new item that has a vector begins where that alone places it
+            has_vector = (model.given_vectors.vectors[:-1] != 0).any(-1).cpu()
+            new = torch.from_numpy(self.rows) < 0
+            filled["item.weight"][: len(new)][new & has_vector] = 0.0
         before = dict(self.model.named_modules())
         for name, module in model.named_modules():
-            if isinstance(module, FieldEmbedding):
+            if isinstance(module, FieldEmbedding | ContextField):
                 old = before[name]
-                assert isinstance(old, FieldEmbedding)
+                assert isinstance(old, FieldEmbedding | ContextField)
                 key = f"{name}.value.weight"
                 filled[key] = self._per_value(old.field, module.field, weights[key], state[key])
         model.load_state_dict(filled)
@@ -137,10 +152,11 @@ class WarmStart:
     def changes(self, fields: Sequence[Field]) -> dict[str, Changes]:
         """What is old, new and gone: items, and the values of each feature with a vocabulary."""
         old = int((self.rows > 0).sum())
-        untrained = self.run.catalogue.untrained
-        trained = len(self.run.catalogue) - (0 if untrained is None else int(untrained.sum()))
+        cold = self.run.catalogue.cold
+        trained = len(self.run.catalogue) - (0 if cold is None else int(cold.sum()))
         found = {"items": Changes(old, len(self.items) - old, trained - old)}
-        before = {field.name: set(field.values) for field in self.run.description.features}
+        described = self.run.description
+        before = {field.name: set(field.values) for field in described.features + described.context}
         for field in fields:
             if field.kind in ("categorical", "multi"):
                 had, has = before[field.name], set(field.values)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from linrec.data.dataset.baskets import Baskets
-from linrec.data.dataset.gaps import forget_some, gaps_with_request, read_events
+from linrec.data.dataset.gaps import context_with_mask, forget_some, gaps_with_request, read_events
 from linrec.data.dataset.repeat_index import RepeatIndex
 from linrec.data.dataset.seen import SeenIndex
 from linrec.data.dataset.sequences import IntArray, Sequences, concatenated_ranges
@@ -37,6 +37,9 @@ class TrainingBatches:
     seed: int  # of the random numbers of the task
     seen: SeenIndex | None = None  # for a loss that leaves seen items out
     past: RepeatIndex | None = None  # for a model with a repeat head
+    weights: NDArray[np.float32] | None = None  # [events], of each as a target; None: all alike
+    worker: int = 0  # of `workers`, which share each batch
+    workers: int = 1
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -44,7 +47,13 @@ class TrainingBatches:
     def __getitem__(self, index: int) -> SequenceBatch:
         rng = np.random.default_rng([self.seed, index])
         inputs = self.inputs.take(self.rows[index])
-        batch = self.task(inputs, rng)
+        batch = self.task(inputs, rng)  # the draws are those of the whole batch, whoever needs them
+        if self.weights is not None:
+            weights = self.weights[self._target_events(inputs, batch)]
+            batch = batch._replace(weights=torch.from_numpy(weights))
+        if self.workers > 1:
+            rows = share_of(inputs.lengths, self.worker, self.workers)
+            inputs, batch = inputs.take(np.arange(rows.start, rows.stop)), batch.rows(rows)
         if self.seen is None and self.past is None:
             return batch
         events = self._target_events(inputs, batch)
@@ -56,9 +65,19 @@ class TrainingBatches:
     def __iter__(self) -> Iterator[SequenceBatch]:
         return (self[index] for index in range(len(self)))
 
-    def with_seen(self, seen: SeenIndex | None, past: RepeatIndex | None = None) -> TrainingBatches:
-        """The same batches, with what was seen before each target in the whole history."""
-        return replace(self, seen=seen, past=past)
+    def with_seen(
+        self,
+        seen: SeenIndex | None,
+        past: RepeatIndex | None = None,
+        weights: NDArray[np.float32] | None = None,
+    ) -> TrainingBatches:
+        """The same batches, with what was seen before each target in the whole history, and with
+        how much each target counts."""
+        return replace(self, seen=seen, past=past, weights=weights)
+
+    def divided(self, worker: int, workers: int) -> TrainingBatches:
+        """Of each batch the rows of one worker, which may be none."""
+        return replace(self, worker=worker, workers=workers)
 
     def _target_events(self, inputs: Sequences, batch: SequenceBatch) -> IntArray:
         """The position of each target in the array of events, row by row."""
@@ -75,14 +94,20 @@ def all_position_batches(
     rng: np.random.Generator,
     unknown_time: float = 0.0,
     baskets: Baskets | None = None,
+    eligible: NDArray[np.bool_] | None = None,
 ) -> TrainingBatches:
     """Windows of at most `window` events that together cover every target exactly once.
 
     unknown_time: share of the targets whose time the encoder is not given. baskets: with them, one
-    event of each basket is the target of what came before that basket.
+    event of each basket is the target of what came before that basket. eligible: [events], which
+    are targets; windows without any are left out.
     """
     inputs = windows(train, window, rng)
-    task = partial(next_at_each, unknown_time=unknown_time, baskets=baskets)
+    task = partial(next_at_each, unknown_time=unknown_time, baskets=baskets, eligible=eligible)
+    if eligible is not None:
+        each = eligible_among(eligible, inputs.starts + 1, inputs.ends + 1)
+        inputs = inputs.take(np.flatnonzero(each))
+        return _batches(inputs, task, int(each.sum()), tokens, rng)
     targets = int(inputs.lengths.sum())
     if baskets is not None:
         targets = int(
@@ -99,11 +124,14 @@ def last_position_batches(
     rng: np.random.Generator,
     unknown_time: float = 0.0,
     baskets: Baskets | None = None,
+    eligible: NDArray[np.bool_] | None = None,
 ) -> TrainingBatches:
     """One row per target, its history cut to the last `window` events, as in the paper."""
     inputs = prefixes(train, window)
     if baskets is not None:
         inputs = inputs.take(np.flatnonzero(baskets.begin_at(inputs.ends)))
+    if eligible is not None:
+        inputs = inputs.take(np.flatnonzero(eligible[inputs.ends]))
     task = partial(next_at_last, unknown_time=unknown_time, baskets=baskets)
     return _batches(inputs, task, len(inputs), tokens, rng)
 
@@ -115,7 +143,11 @@ def cloze_batches(
 
     Rows are as long as in the other objectives, so the masked event is not counted in `tokens`.
     """
-    targets = len(inputs) + int(mask.hidden_among(inputs.lengths).sum())
+    if mask.eligible is not None:
+        some = eligible_among(mask.eligible, inputs.starts, inputs.ends + 1) > 0
+        inputs = inputs.take(np.flatnonzero(some))
+    last = len(inputs) if mask.eligible is None else int(mask.eligible[inputs.ends].sum())
+    targets = last + int(mask.hidden_of(inputs).sum())
     return _batches(inputs, mask, targets, tokens, rng)
 
 
@@ -131,6 +163,7 @@ def next_at_each(
     rng: np.random.Generator,
     unknown_time: float = 0.0,
     baskets: Baskets | None = None,
+    eligible: NDArray[np.bool_] | None = None,
 ) -> SequenceBatch:
     """The target of each event is the one after it, or one of the basket that begins there."""
     following = replace(inputs, starts=inputs.starts + 1, ends=inputs.ends + 1)
@@ -139,9 +172,11 @@ def next_at_each(
         some = forget_some(events.following.numpy(), unknown_time, rng)
         events = events._replace(following=torch.from_numpy(some))
     targets = following.padded()
+    inside = targets != PAD
+    next_events = concatenated_ranges(following.starts, following.lengths)
+    if eligible is not None:
+        targets[inside] = np.where(eligible[next_events], targets[inside], PAD)
     if baskets is not None:
-        inside = targets != PAD
-        next_events = concatenated_ranges(following.starts, following.lengths)
         targets[inside] = np.where(
             baskets.begin_at(next_events), inputs.items[baskets.one_of(next_events, rng)], PAD
         )
@@ -172,22 +207,44 @@ class Masking:
     token: int
     ratio: float  # of the events before the last
     unknown_time: float = 0.0  # share of the rows that do not know when the next event is
+    eligible: NDArray[np.bool_] | None = None  # [events], which are targets; others are not masked
 
     def __call__(self, inputs: Sequences, rng: np.random.Generator) -> SequenceBatch:
         rows = replace(inputs, ends=inputs.ends + 1)
         items = rows.padded()
         draws = rng.random(items.shape)
         draws[np.arange(items.shape[1]) >= inputs.lengths[:, None]] = 2.0  # padding comes last
+        if self.eligible is not None:
+            inside = items != PAD
+            events = concatenated_ranges(rows.starts, rows.lengths)
+            draws[inside] = np.where(self.eligible[events], draws[inside], 2.0)
         order = draws.argsort(1).argsort(1)
-        masked = order < self.hidden_among(inputs.lengths)[:, None]
+        masked = order < self.hidden_of(inputs)[:, None]
         masked[np.arange(len(rows)), inputs.lengths] = True
         read = torch.from_numpy(np.where(masked, self.token, items))
         gaps = gaps_with_request(_before_next(inputs, self.unknown_time, rng)) or (None, None)
-        return _batch(Events(read, read != PAD, *gaps), np.where(masked, items, PAD))
+        context = context_with_mask(rows, torch.from_numpy(masked))
+        targets = np.where(masked, items, PAD)
+        if self.eligible is not None:
+            last = np.arange(len(rows)), inputs.lengths
+            targets[last] = np.where(self.eligible[inputs.ends], targets[last], PAD)
+        return _batch(Events(read, read != PAD, *gaps)._replace(context=context), targets)
+
+    def hidden_of(self, inputs: Sequences) -> IntArray:
+        """How many events of each row are masked in addition to the next one."""
+        if self.eligible is None:
+            return self.hidden_among(inputs.lengths)
+        return self.hidden_among(eligible_among(self.eligible, inputs.starts, inputs.ends))
 
     def hidden_among(self, lengths: IntArray) -> IntArray:
         """How many events of a row are masked in addition to the next one."""
         return np.asarray(np.rint(self.ratio * lengths), dtype=np.int64)
+
+
+def eligible_among(eligible: NDArray[np.bool_], starts: IntArray, stops: IntArray) -> IntArray:
+    """How many of the events from each start to its stop are targets."""
+    before = np.concatenate([[0], np.cumsum(eligible)])
+    return np.asarray(before[stops] - before[starts], np.int64)
 
 
 def _before_next(inputs: Sequences, unknown: float, rng: np.random.Generator) -> Sequences:
@@ -208,7 +265,17 @@ def _unknown_times(batch: SequenceBatch) -> NDArray[np.bool_]:
 
 def _batch(events: Events, targets: IntArray) -> SequenceBatch:
     previous, following = events.gaps or (None, None)
-    return SequenceBatch(events.items, events.keep, torch.from_numpy(targets), previous, following)
+    items, keep, goal = events.items, events.keep, torch.from_numpy(targets)
+    return SequenceBatch(items, keep, goal, previous, following, context=events.context)
+
+
+def share_of(lengths: IntArray, worker: int, workers: int) -> slice:
+    """The rows of one of several workers, so that all have about as many events."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    middles = ends - lengths / 2
+    begin, end = np.searchsorted(middles, [total * k / workers for k in (worker, worker + 1)])
+    return slice(int(begin), int(end))
 
 
 def prefixes(train: Sequences, window: int) -> Sequences:

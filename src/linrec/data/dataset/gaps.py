@@ -1,4 +1,4 @@
-"""What an encoder reads of histories: their items, and the time between their events."""
+"""What an encoder reads of histories: items, the time between events, and their context."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from linrec.data.dataset.sequences import Sequences
+from linrec.data.dataset.sequences import NO_CONTEXT, Sequences
 from linrec.types import PAD, Events
 
 Times = NDArray[np.float64]
@@ -17,11 +17,23 @@ def read_events(rows: Sequences) -> Events:
     """The events of each row; the gap after the newest one ends at the row's `until`."""
     items = torch.from_numpy(rows.padded())
     keep = items != PAD
-    times = rows.padded_times()
+    codes, times = rows.padded_context(), rows.padded_times()
+    context = None if codes is None else torch.from_numpy(codes)
     if times is None:
-        return Events(items, keep)
+        return Events(items, keep, context=context)
     until = torch.from_numpy(rows.until_or_unknown())
-    return Events(items, keep, *gaps_of(torch.from_numpy(times), keep, until))
+    return Events(items, keep, *gaps_of(torch.from_numpy(times), keep, until), context)
+
+
+def context_with_mask(rows: Sequences, masked: Tensor) -> Tensor | None:
+    """The context of events of which some are masked, and so unknown with all that is known of
+    them: [B, N] -> [B, N, fields]."""
+    codes = rows.padded_context()
+    if codes is None:
+        return None
+    missing = masked.shape[1] - codes.shape[1]
+    wide = np.pad(codes, ((0, 0), (0, missing), (0, 0)), constant_values=NO_CONTEXT)
+    return torch.from_numpy(wide).masked_fill(masked[..., None], NO_CONTEXT)
 
 
 def gaps_with_request(rows: Sequences) -> tuple[Tensor, Tensor] | None:

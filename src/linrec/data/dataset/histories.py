@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from linrec.data.dataset.context import Codes
 from linrec.data.dataset.ids import IdMap
 from linrec.data.dataset.sequences import IntArray, Sequences
 from linrec.data.dataset.store import SequenceStore
@@ -50,17 +51,20 @@ def of_items(
     rows: Iterable[Iterable[Any]],
     catalogue: IdMap,
     times: Iterable[Iterable[float]] | None = None,
+    context: Sequence[Sequence[int]] | None = None,
 ) -> Histories:
     """Given lists of item ids, oldest first; unknown items are left out and counted.
 
-    times: those of the same events, in seconds, NaN where unknown.
+    times: those of the same events, in seconds, NaN where unknown. context: their codes, end to
+    end.
     """
     lists = [list(row) for row in rows]
     lengths = np.array([len(items) for items in lists], dtype=np.int64)
     flat = [item for items in lists for item in items]
     index = catalogue.index_of(flat)
     clock = None if times is None else np.array([time for row in times for time in row], float)
-    sequences, skipped = _without_unknown(index, lengths, clock)
+    codes = np.array(context, np.int32) if context else None
+    sequences, skipped = _without_unknown(index, lengths, clock, codes)
     return Histories(pl.Series("user", np.arange(len(lists))), sequences, skipped, 0, _last(clock))
 
 
@@ -90,7 +94,8 @@ def of_users(
     translation = np.concatenate([[PAD], catalogue.index_of(store.catalogue.ids)])
     flat = np.concatenate([np.empty(0, np.int32), *(chosen[row] for row in range(len(chosen)))])
     clock = chosen.flat_times()
-    sequences, skipped = _without_unknown(translation[flat], chosen.lengths, clock)
+    codes = chosen.flat_context()
+    sequences, skipped = _without_unknown(translation[flat], chosen.lengths, clock, codes)
     return Histories(names, sequences, skipped, unknown, _last(whole.times))
 
 
@@ -108,7 +113,7 @@ def _last(times: Times | None) -> float:
 
 
 def _without_unknown(
-    index: IntArray, lengths: IntArray, times: Times | None
+    index: IntArray, lengths: IntArray, times: Times | None, context: Codes | None
 ) -> tuple[Sequences, int]:
     """Rows end to end, without the unknown items."""
     known = index > PAD
@@ -116,5 +121,7 @@ def _without_unknown(
     left = np.bincount(owner[known], minlength=len(lengths)).astype(np.int64)
     ends = np.cumsum(left)
     clock = None if times is None else times[known]
-    sequences = Sequences(index[known].astype(np.int32), ends - left, ends, clock)
+    codes = None if context is None else context[known]
+    items = index[known].astype(np.int32)
+    sequences = Sequences(items, ends - left, ends, clock, context=codes)
     return sequences, int((~known).sum())

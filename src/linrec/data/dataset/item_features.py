@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import ConfigDict
 
-from linrec.data.dataset.store import Feature
+from linrec.data.dataset.feature import Feature
 from linrec.types import InputError, argument
 
 ITEM = "item"
@@ -61,6 +61,12 @@ class Field:
             rows = self._categories(table[self.name])
         return np.concatenate([np.full((1, rows.shape[1]), NOTHING), rows]).astype(np.int32)
 
+    def value_codes(self, column: pl.Series) -> NDArray[np.int32]:
+        """[rows], the code of one value each; null or NaN is missing."""
+        if self.kind == "numeric":
+            return self._buckets(column).astype(np.int32)
+        return self._categories(column)[:, 0].astype(np.int32)
+
     def _buckets(self, numbers: pl.Series) -> NDArray[np.int64]:
         values = numbers.cast(pl.Float64).fill_null(np.nan).to_numpy()
         codes = FIRST + np.searchsorted(np.array(self.bounds), values, side="right")
@@ -87,20 +93,36 @@ class Field:
 
 @dataclass(frozen=True, eq=False)
 class ItemFeatures:
-    """What a backbone knows about its items: how many, and their features as codes."""
+    """What a backbone knows about its items: how many, and their features as codes.
+
+    And what it reads of an event besides its item and time: the fields of its context.
+    """
 
     n_items: int
     fields: tuple[Field, ...] = ()
     codes: tuple[NDArray[np.int32], ...] = ()  # of each field, [n_items + 1, values]
+    context: tuple[Field, ...] = ()  # of events, not of items
+    vectors: NDArray[np.float32] | None = None  # [n_items + 1, any width], PAD first
 
     def same_as(self, other: ItemFeatures) -> bool:
-        equal = (self.n_items, self.fields) == (other.n_items, other.fields)
-        return equal and all(map(np.array_equal, self.codes, other.codes))
+        parts = [(each.n_items, each.fields, each.context) for each in (self, other)]
+        if parts[0] != parts[1] or (self.vectors is None) != (other.vectors is None):
+            return False
+        if self.vectors is not None and not np.array_equal(self.vectors, other.vectors):  # type: ignore[arg-type]
+            return False
+        return all(map(np.array_equal, self.codes, other.codes))
 
     @classmethod
-    def of(cls, table: pl.DataFrame, fields: Sequence[Field]) -> ItemFeatures:
-        """table: one row per item, in index order."""
-        return cls(len(table), tuple(fields), tuple(field.codes(table) for field in fields))
+    def of(
+        cls,
+        table: pl.DataFrame,
+        fields: Sequence[Field],
+        context: Sequence[Field] = (),
+        vectors: NDArray[np.float32] | None = None,
+    ) -> ItemFeatures:
+        """table: one row per item, in index order.  vectors: those that the model reads."""
+        codes = tuple(field.codes(table) for field in fields)
+        return cls(len(table), tuple(fields), codes, tuple(context), vectors)
 
     @classmethod
     def ids(cls, n_items: int) -> ItemFeatures:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +15,8 @@ def shared(histories: Sequences) -> tuple[Sequences, IntArray]:
     starts, of = np.unique(histories.starts, return_inverse=True)
     ends = starts.copy()
     np.maximum.at(ends, of, histories.ends)
-    return Sequences(histories.items, starts, ends, histories.times), of
+    longest = replace(histories, starts=starts, ends=ends, until=None)
+    return longest, of
 
 
 def past_items(histories: Sequences) -> tuple[IntArray, IntArray]:

@@ -14,6 +14,7 @@ from linrec.types import PAD
 IntArray = NDArray[np.int64]
 
 CHUNK_EVENTS = 4_000_000
+NO_CONTEXT = 0  # where there is no event, or a mask in its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Sequences:
     times: NDArray[np.float64] | None = None  # [events], seconds, NaN where unknown
     until: NDArray[np.float64] | None = None  # [rows], when the gap after the newest event ends:
     # at the request, or at the event after the row; NaN or None: unknown
+    context: NDArray[np.int32] | None = None  # [events, fields], codes in a model's vocabulary
 
     @classmethod
     def of(
@@ -90,6 +92,21 @@ class Sequences:
         rows = np.full(index.shape, np.nan)
         rows[inside] = self.times[index[inside]]
         return rows
+
+    def padded_context(self) -> IntArray | None:
+        """The codes of the same events, [rows, longest, fields]; None if there are none."""
+        if self.context is None:
+            return None
+        index, inside = self._places()
+        rows = np.full((*index.shape, self.context.shape[1]), NO_CONTEXT, dtype=np.int64)
+        rows[inside] = self.context[index[inside]]
+        return rows
+
+    def flat_context(self) -> NDArray[np.int32] | None:
+        """The codes of all rows end to end."""
+        if self.context is None:
+            return None
+        return self.context[concatenated_ranges(self.starts, self.lengths)]
 
     def flat_times(self) -> NDArray[np.float64] | None:
         """The times of all rows end to end."""

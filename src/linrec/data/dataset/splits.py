@@ -76,6 +76,15 @@ class Holdout:
         index = concatenated_ranges(starts[rows], self.counts[rows])
         return index, np.repeat(np.arange(len(rows)), self.counts[rows])
 
+    def rows(self, rows: slice) -> Holdout:
+        """Some rows, for one of several workers."""
+        index, _ = self.targets_of(np.arange(len(self))[rows])
+        return Holdout(
+            self.users[rows], self.histories.take(np.arange(len(self))[rows]), self.targets[index],
+            None if self.at is None else self.at[rows],
+            None if self.counts is None else self.counts[rows],
+        )  # fmt: skip
+
     def at_unknown_times(self) -> Holdout:
         """The same for a model that is not given the time of the request."""
         return replace(self, histories=replace(self.histories, until=None))
@@ -87,6 +96,7 @@ class Split:
     valid: Holdout
     test: Holdout
     begins: NDArray[np.bool_] | None = None  # [events], where baskets begin, if these are predicted
+    eligible: NDArray[np.bool_] | None = None  # [events], which may be targets; None: all
 
     def part(self, name: Part) -> Holdout:
         return self.valid if name == "valid" else self.test
@@ -110,14 +120,27 @@ class Regions(NamedTuple):
     test: IntArray  # [rows]
 
 
-def last_of_each(sequences: Sequences, k: int, begins: NDArray[np.bool_] | None = None) -> Regions:
+def last_of_each(
+    sequences: Sequences,
+    k: int,
+    begins: NDArray[np.bool_] | None = None,
+    eligible: NDArray[np.bool_] | None = None,
+) -> Regions:
     """The last k events of each row to test on, the k before them to validate on.
 
-    begins: [events], True where a basket begins, to count baskets instead of events. A row too
-    short to keep one for training holds nothing out.
+    begins: [events], True where a basket begins, to count baskets instead of events. eligible:
+    [events], to count only some of the events. A row too short to keep one for training holds
+    nothing out.
     """
     ends = sequences.ends
-    if begins is None:
+    if eligible is not None:
+        marks = np.flatnonzero(eligible)
+        stop = np.searchsorted(marks, ends)
+        enough = stop - np.searchsorted(marks, sequences.starts) >= 2 * k
+        marks = marks if len(marks) else np.zeros(1, np.int64)
+        valid, test = (marks[np.maximum(stop - count, 0)] for count in (2 * k, k))
+        long_enough = enough & (valid > sequences.starts)
+    elif begins is None:
         valid, test = ends - 2 * k, ends - k
         long_enough = sequences.lengths > 2 * k
     else:
@@ -148,36 +171,44 @@ class Targets:
     count: int | None = 1  # the next ones, or None: all of a basket, or each one
     begins: NDArray[np.bool_] | None = None  # [events], where baskets begin: the next basket
     every: bool = False  # each event from its own past, instead of the next ones
+    eligible: NDArray[np.bool_] | None = None  # [events], which of them are predicted; None: all
 
     def split(self, sequences: Sequences, regions: Regions) -> Split:
         train = replace(sequences, ends=np.minimum(regions.valid, sequences.ends), until=None)
         valid = self.hold_out(sequences, regions.valid, regions.test)
         test = self.hold_out(sequences, regions.test, sequences.ends)
-        return Split(train, valid, test, self.begins)
+        return Split(train, valid, test, self.begins, self.eligible)
 
     def hold_out(self, sequences: Sequences, first: IntArray, stop: IntArray) -> Holdout:
         """The rows of a region; a user without a past or without an event in it has none."""
         first = np.maximum(first, sequences.starts + 1)
-        if self.begins is not None:
-            first = _next_start(self.begins, first)
+        starts = self.begins if self.eligible is None else self.eligible
+        if starts is not None:
+            first = _next_start(starts, first)
         users = np.flatnonzero(first < stop).astype(np.int64)
         first, stop = first[users], stop[users]
         if self.every:
             users, first = np.repeat(users, stop - first), concatenated_ranges(first, stop - first)
+            if self.eligible is not None:
+                users, first = users[self.eligible[first]], first[self.eligible[first]]
         rows = sequences.take(users)
         histories = rows.before(first)
         if self.every or self.count == 1:
             targets = sequences.items[first].astype(np.int64)
             return Holdout(users, histories, targets, histories.until)
         stop = self._stop(first, stop)
-        targets, counts = _distinct(sequences.items, first, stop - first)
+        targets, counts = _distinct(sequences.items, first, stop - first, self.eligible)
         return Holdout(users, histories, targets, histories.until, counts)
 
     def _stop(self, first: IntArray, stop: IntArray) -> IntArray:
         if self.begins is not None:
             return np.minimum(_next_start(self.begins, first + 1), stop)
         assert self.count is not None
-        return np.minimum(first + self.count, stop)
+        if self.eligible is None:
+            return np.minimum(first + self.count, stop)
+        marks = np.append(np.flatnonzero(self.eligible), len(self.eligible))
+        last = np.minimum(np.searchsorted(marks, first) + self.count, len(marks) - 1)
+        return np.asarray(np.minimum(marks[last], stop), np.int64)
 
 
 def _next_start(begins: NDArray[np.bool_], events: IntArray) -> IntArray:
@@ -187,11 +218,16 @@ def _next_start(begins: NDArray[np.bool_], events: IntArray) -> IntArray:
 
 
 def _distinct(
-    items: NDArray[np.int32], first: IntArray, lengths: IntArray
+    items: NDArray[np.int32],
+    first: IntArray,
+    lengths: IntArray,
+    eligible: NDArray[np.bool_] | None = None,
 ) -> tuple[IntArray, IntArray]:
     """The items of each range once, in the order of their first appearance, and how many."""
-    row = np.repeat(np.arange(len(first)), lengths)
-    flat = items[concatenated_ranges(first, lengths)].astype(np.int64)
+    row, events = np.repeat(np.arange(len(first)), lengths), concatenated_ranges(first, lengths)
+    if eligible is not None:
+        row, events = row[eligible[events]], events[eligible[events]]
+    flat = items[events].astype(np.int64)
     _, once = np.unique(row * (flat.max(initial=0) + 1) + flat, return_index=True)
     once.sort()
     return flat[once], np.bincount(row[once], minlength=len(first))

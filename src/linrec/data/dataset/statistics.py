@@ -76,6 +76,13 @@ def _origin(store: SequenceStore) -> Rows:
     if store.features:
         kinds = ", ".join(f"{feature.name} ({feature.kind})" for feature in store.features)
         rows.append(("item features", kinds))
+    if store.context:
+        kinds = ", ".join(f"{column.name} ({column.described})" for column in store.context)
+        rows.append(("context of events", kinds))
+    if store.item_vectors is not None:
+        vectors = store.summary["vectors"]
+        without = f"{vectors['items_without_events']:,} items have no events"
+        rows.append(("item vectors", f"of width {vectors['width']:,}; {without}"))
     rows.append(("fingerprint", store.fingerprint))
     return rows
 

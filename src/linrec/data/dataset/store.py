@@ -1,7 +1,9 @@
 """The sequence store: every user's history in one flat array, memory-mapped from a folder.
 
 items.npy offsets.npy times.npy     the arrays
+item_vectors.npy                    a vector per item, where there are any
 users.parquet items.parquet         the caller's own ids, and the features of the items
+context-0.npy context-0.parquet ... what else is known of the events, and the names of categories
 dataset.json                        format version, fingerprint, features, summary
 """
 
@@ -9,11 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,7 +23,18 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from linrec.data.dataset import summary as summaries
+from linrec.data.dataset.conditions import Condition
+from linrec.data.dataset.context import ContextColumn, chosen_columns, codes_of
+from linrec.data.dataset.context_files import (
+    ContextEntry,
+    file_names,
+    read_columns,
+    trouble_of,
+    write_columns,
+)
+from linrec.data.dataset.feature import Feature, FeatureKind
 from linrec.data.dataset.ids import IdMap, check_ids
+from linrec.data.dataset.item_features import Field
 from linrec.data.dataset.repeats import Repeats, repeats_of
 from linrec.data.dataset.sequences import Sequences
 from linrec.data.dataset.summary import (
@@ -35,24 +48,15 @@ from linrec.files.atomic import DATASET_MARKER, write_folder
 from linrec.files.drafts import recover
 from linrec.files.expansion import check_parquet
 from linrec.files.guard import reading
-from linrec.types import InputError
+from linrec.types import InputError, argument
 from linrec.validation import explain
 
-FORMAT_VERSION = 2
-OLDER_VERSIONS = (1,)  # its fingerprint leaves out the times
+FORMAT_VERSION = 3
+OLDER_VERSIONS = (1, 2)  # 1: its fingerprint leaves out the times; 2: it has no context
 CONTENTS = ("items.npy", "offsets.npy", "times.npy", "users.parquet", "items.parquet")
 GROUPS = "groups.npy"  # only where a group column was read
+VECTORS = "item_vectors.npy"  # only where item vectors were given
 AGAIN = "make it again with `linrec prepare`"
-
-FeatureKind = Literal["categorical", "multi", "numeric", "text"]
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """A column of the item table and its kind."""
-
-    name: str
-    kind: FeatureKind
 
 
 class _Strict(BaseModel):
@@ -68,6 +72,7 @@ class _DatasetFile(_Strict):
     format_version: int
     fingerprint: str
     features: list[_FeatureEntry]
+    context: list[ContextEntry] = []
     summary: Summary
 
 
@@ -93,6 +98,10 @@ class SequenceStore:
     summary: dict[str, Any]
     path: Path | None = None  # None if only in memory
     groups: NDArray[np.int32] | None = None  # [events], which basket or session; None: not known
+    context: tuple[ContextColumn, ...] = ()  # what else is known of each event
+    read_context: tuple[Field, ...] = ()  # what a model reads of it, see `read_by`
+    # [n_items + 1, any width], row PAD first, zeros where an item has no vector; None: none given
+    item_vectors: NDArray[np.float32] | None = None
 
     def __repr__(self) -> str:
         counts = f"users={self.n_users:,}, items={self.n_items:,}, events={self.n_events:,}"
@@ -112,7 +121,7 @@ class SequenceStore:
 
     @property
     def fingerprint(self) -> str:
-        """Hashes of ids and sequences, of the times and, if there are any, of the groups.
+        """Hashes of ids and sequences, of the times and, if there are any, of groups and context.
 
         Neither path nor features are part of it.
         """
@@ -120,7 +129,14 @@ class SequenceStore:
         if self.groups is not None:
             digest = hashlib.sha256(np.ascontiguousarray(self.groups, dtype="<i4").data)
             parts.append(digest.hexdigest()[:16])
+        if self.context:
+            parts.append(self._context_fingerprint)
         return "-".join(parts)
+
+    @cached_property
+    def _context_fingerprint(self) -> str:
+        columns = b"".join(column.fingerprint() for column in self.context)
+        return "c" + hashlib.sha256(columns).hexdigest()[:15]
 
     @cached_property
     def _time_fingerprint(self) -> str:
@@ -169,9 +185,42 @@ class SequenceStore:
         }
 
     def sequences(self) -> Sequences:
-        """Every user's events, with their times if these are real."""
+        """Every user's events, with their times if these are real, and what a model reads."""
         times = self.times if self.times_kind.kind == "real" else None
-        return Sequences(self.items, self.offsets[:-1], self.offsets[1:], times)
+        return Sequences(
+            self.items, self.offsets[:-1], self.offsets[1:], times, context=self._context_codes
+        )
+
+    def read_by(self, fields: Sequence[Field]) -> SequenceStore:
+        """The same for a model that reads these fields of the context: `sequences` has them."""
+        return replace(self, read_context=tuple(fields))
+
+    @cached_property
+    def _context_codes(self) -> NDArray[np.int32] | None:
+        return codes_of(self.context, self.read_context, self.n_events)
+
+    def where(self, condition: str, setting: str = "targets_where") -> NDArray[np.bool_]:
+        """[events], whether each fulfils a condition on its context, such as type=purchase."""
+        found = Condition.parse(condition, setting).holds(self.context, named(self))
+        if not found.any():
+            raise InputError(f"no event of {named(self)} has {argument(setting, condition)}")
+        return found
+
+    def weights(self, column: str) -> NDArray[np.float32]:
+        """[events], how much each counts as a target."""
+        (found,) = chosen_columns(self.context, [column], named(self))
+        if found.categories is not None:
+            raise InputError(
+                f"the context column {column!r} of {named(self)} holds categories, which cannot "
+                f"weigh anything; prepare it with {argument('context', f'{column}=numeric')}"
+            )
+        wrong = int((~(found.values >= 0) | np.isinf(found.values)).sum())
+        if wrong:
+            raise InputError(
+                f"the context column {column!r} of {named(self)} is missing, negative or infinite "
+                f"in {wrong:,} events and cannot weigh them; give each a number from 0 on"
+            )
+        return found.values.astype(np.float32)
 
     def basket_starts(self) -> NDArray[np.bool_]:
         """[events], True on the first event of each basket: of one group, else of one time."""
@@ -199,8 +248,11 @@ class SequenceStore:
             }
             if self.groups is not None:
                 arrays["groups"] = self.groups
+            if self.item_vectors is not None:
+                arrays["item_vectors"] = self.item_vectors
             for name, array in arrays.items():
                 np.save(draft / f"{name}.npy", array, allow_pickle=False)
+            write_columns(draft, self.context)
             pl.DataFrame({"user": self.users.ids}).write_parquet(draft / "users.parquet")
             self.item_table.write_parquet(draft / "items.parquet")
             for name, content in (more or {}).items():
@@ -213,6 +265,7 @@ class SequenceStore:
             format_version=FORMAT_VERSION,
             fingerprint=self.fingerprint,
             features=[_FeatureEntry(**asdict(feature)) for feature in self.features],
+            context=[ContextEntry(name=each.name, kind=each.kind) for each in self.context],
             summary=Summary.model_validate(self.summary),
         ).model_dump_json(indent=2)
 
@@ -222,7 +275,8 @@ class SequenceStore:
         path = Path(path)
         recover(path)
         described = _read_description(path)
-        missing = [name for name in CONTENTS if not (path / name).is_file()]
+        names = (*CONTENTS, *file_names(described.context))
+        missing = [name for name in names if not (path / name).is_file()]
         if missing:
             raise InputError(f"the dataset {path} lacks {missing[0]}; {AGAIN}")
         with reading(f"the dataset {path}", AGAIN):
@@ -239,6 +293,10 @@ class SequenceStore:
                 summary=described.summary.model_dump(),
                 path=path,
                 groups=_map(path / GROUPS, np.int32) if (path / GROUPS).is_file() else None,
+                context=read_columns(path, described.context, _map),
+                item_vectors=_map(path / VECTORS, np.float32, 2)
+                if (path / VECTORS).is_file()
+                else None,
             )
         _check(store, described)
         return store
@@ -281,12 +339,12 @@ def _read_description(path: Path) -> _DatasetFile:
         ) from error
 
 
-def _map(path: Path, kind: type[np.generic]) -> NDArray[Any]:
+def _map(path: Path, kind: type[np.generic], axes: int = 1) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a damaged header may raise anything
         raise ValueError(f"{path.name} is not a whole array") from error
-    if array.dtype != kind or array.ndim != 1:
+    if array.dtype != kind or array.ndim != axes:
         raise ValueError(f"{path.name} holds {array.dtype} of shape {array.shape}")
     return array
 
@@ -312,16 +370,23 @@ def _trouble(store: SequenceStore, described: _DatasetFile) -> str | None:
     per_event = [array for array in (store.times, store.groups) if array is not None]
     if {len(array) for array in per_event} != {store.n_events} or store.n_users != len(store.users):
         return "its arrays differ in length"
+    if trouble := trouble_of(store.context, store.n_events):
+        return trouble
     if sorted(columns) != sorted(store.item_table.columns):
         return "its item table lacks columns"
     if offsets[0] != 0 or offsets[-1] != store.n_events or (np.diff(offsets) < 0).any():
         return "its offsets do not divide the events among the users"
     if store.n_events and not 1 <= items.min() <= items.max() <= store.n_items:
         return f"its events hold items that are not from 1 to {store.n_items}"
+    vectors = store.item_vectors
+    if vectors is not None and (
+        len(vectors) != store.n_items + 1 or not vectors.size or not np.isfinite(vectors).all()
+    ):
+        return "its item vectors are not one finite row per item"
     if not np.isfinite(store.times).all():
         return "its times are not all finite"
     if not same_dataset(described.fingerprint, store.fingerprint) or (
-        described.format_version == FORMAT_VERSION and described.fingerprint != store.fingerprint
+        described.format_version > 1 and described.fingerprint != store.fingerprint
     ):
         return "its contents do not match its fingerprint"
     return None

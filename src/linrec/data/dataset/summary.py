@@ -60,6 +60,15 @@ class Source(_Strict):
     items_file: str | None = None
 
 
+class Vectors(_Strict):
+    """What is known of the item vectors."""
+
+    source: str
+    width: int
+    items_without_events: int  # that are in the catalogue because they have a vector
+    items_without_vector: int
+
+
 class Summary(_Strict):
     users: int
     items: int
@@ -79,6 +88,7 @@ class Summary(_Strict):
     one_event_users: int
     exact_duplicates: int  # rows that repeat user, item and time of an earlier one
     items_without_features: int | None = None  # None where there is no items file
+    vectors: Vectors | None = None  # None where there are none
     source: Source
     notes: list[str] = Field(default_factory=list)
 

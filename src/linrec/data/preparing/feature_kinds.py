@@ -8,7 +8,7 @@ from typing import cast
 
 import polars as pl
 
-from linrec.data.dataset.store import FeatureKind
+from linrec.data.dataset.feature import FeatureKind
 from linrec.data.reading.times import times
 from linrec.data.reading.values import Column, numbers
 

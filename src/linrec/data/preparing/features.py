@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from linrec.data.dataset.feature import Feature
 from linrec.data.dataset.ids import IdMap
-from linrec.data.dataset.store import Feature
 from linrec.data.preparing.feature_kinds import convert, infer_kind, title_column
 from linrec.data.preparing.options import Frame, PrepareOptions
 from linrec.data.reading.columns import choose_columns
@@ -64,7 +64,7 @@ def item_table(
         return plain
     source = _open(given, options.max_expansion)
     with reading(source.name):
-        own_ids = _id_column(source.raw.columns, id_column, source.name)
+        own_ids = own_id_column(source.raw.columns, id_column, source.name)
         index = catalogue.index_of(ids(source.column(own_ids, ITEM)))
         rows, repeated = _row_of_each(index, len(catalogue))
         columns, features, notes = _features(source, own_ids, kinds)
@@ -91,7 +91,7 @@ def _open(given: str | Path | Frame, max_expansion: int) -> _ItemSource:
         return _ItemSource(scan, raw, str(path), path, form.lines_before)
 
 
-def _id_column(names: Sequence[str], in_events: str, source: str) -> str:
+def own_id_column(names: Sequence[str], in_events: str, source: str) -> str:
     """The column named as in the events, else the one with a usual name."""
     if in_events in names:
         return in_events

@@ -69,6 +69,8 @@ def _replace(events: EventLog, chunk: slice, part: EventLog) -> None:
         events.ratings[chunk] = part.ratings
     if events.groups is not None and part.groups is not None:
         events.groups[chunk] = part.groups
+    for column, values in zip(events.context, part.context, strict=True):
+        column[chunk] = values
 
 
 def first_of_each(events: EventLog) -> Mask:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from linrec.types import InputError, argument
 
@@ -54,18 +54,36 @@ def _request_time(at: Moment) -> float:
     return math.nan if at == UNKNOWN else _seconds(at, "at")
 
 
-def split_pairs(rows: Iterable[Any]) -> tuple[list[list[Any]], list[list[float]] | None]:
-    """The items, and the times if the rows hold (item, time) pairs instead of items."""
+class GivenEvents(NamedTuple):
+    """Histories that somebody gave, in columns."""
+
+    items: list[list[Any]]
+    times: list[list[float]] | None = None
+    context: list[list[Mapping[str, object] | None]] | None = None
+
+
+def split_events(rows: Iterable[Any]) -> GivenEvents:
+    """Rows of items, of (item, time) pairs, or of (item, time, context) triples."""
     lists = [list(row) for row in rows]
-    pairs = [isinstance(event, tuple | list) for row in lists for event in row]
-    if not any(pairs):
-        return lists, None
-    if not all(pairs) or any(len(event) != 2 for row in lists for event in row):
+    parts = {len(e) if isinstance(e, tuple | list) else 0 for row in lists for e in row}
+    if parts <= {0}:
+        return GivenEvents(lists)
+    if parts not in ({2}, {3}):
         raise InputError(
-            "give the events of a history as items or as (item, time) pairs, all alike"
+            "give the events of a history as items, as (item, time) pairs or as (item, time, "
+            "context) triples, all alike"
         )
-    items = [[item for item, _ in row] for row in lists]
-    return items, [[_time_of(time) for _, time in row] for row in lists]
+    items = [[event[0] for event in row] for row in lists]
+    times = [[_time_of(event[1]) for event in row] for row in lists]
+    if parts == {2}:
+        return GivenEvents(items, times)
+    return GivenEvents(items, times, [[_context_of(event[2]) for event in row] for row in lists])
+
+
+def _context_of(given: object) -> Mapping[str, object] | None:
+    if given is None or isinstance(given, Mapping):
+        return given
+    raise InputError(f"the context of an event is a dict such as {{'type': 'view'}}, not {given!r}")
 
 
 def _time_of(value: Moment | None) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 
 from linrec.data.preparing.moments import Moment, moment
 from linrec.settings import check, setting
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from linrec.data.dataset.context import ContextKind
     from linrec.data.reading.events import ReadOptions
 
 Frame: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame"
@@ -66,6 +67,13 @@ class PrepareOptions:
     group: str | None = setting(
         None,
         "Column of the basket or session of an event; without it a basket is one time of one user.",
+        group=COLUMNS,
+    )
+    context: tuple[str, ...] | str | None = setting(
+        None,
+        "Other columns of the events to keep, as type,rating,price=numeric: categories or "
+        "numbers that models can read, weigh targets by or select them by; kinds are guessed if "
+        "left out.",
         group=COLUMNS,
     )
     format: str | None = setting(
@@ -119,11 +127,17 @@ class PrepareOptions:
         "recognised beside the events.",
         group=ITEMS,
     )
+    item_vectors: str | Path | Frame | Mapping[Any, Any] | tuple[Any, Any] | None = setting(
+        None,
+        "File with a vector per item, of its text or image: .parquet, .npz, or .npy with the ids "
+        "in NAME.ids.txt; items without events are added to the catalogue.",
+        group=ITEMS,
+    )
     feature_kinds: Mapping[str, str] = field(default_factory=dict)  # by the column of `items`
 
     def __post_init__(self) -> None:
         # here, so that the options can be listed without polars
-        from linrec.data.dataset.store import FeatureKind
+        from linrec.data.dataset.feature import FeatureKind
         from linrec.data.reading.formats import format_by_name
 
         check(self)
@@ -135,6 +149,7 @@ class PrepareOptions:
                 f"{argument('since', self.since)} is not before {argument('until', self.until)}; "
                 "swap them"
             )
+        self.context_kinds  # noqa: B018 - checked here, used later
         for name, kind in self.feature_kinds.items():
             if kind not in get_args(FeatureKind):
                 raise InputError(
@@ -147,6 +162,21 @@ class PrepareOptions:
         """The filters since and until, in seconds where the events' times are."""
         unit = self.time_unit
         return moment(self.since, "since", unit), moment(self.until, "until", unit)
+
+    @property
+    def context_kinds(self) -> dict[str, ContextKind | None]:
+        """The context columns by name; None where the kind is to be guessed."""
+        given = self.context.split(",") if isinstance(self.context, str) else self.context or ()
+        found: dict[str, ContextKind | None] = {}
+        for each in (part.strip() for part in given):
+            name, equals, kind = each.partition("=")
+            if not name or (equals and kind not in ("categorical", "numeric")):
+                raise InputError(
+                    f"{argument('context', each)} is not NAME or NAME=KIND with the kind "
+                    "categorical or numeric"
+                )
+            found[name.strip()] = cast("ContextKind", kind) if equals else None
+        return found
 
     def with_overrides(self, given: Mapping[str, Any]) -> PrepareOptions:
         known = [option.name for option in fields(self)]
@@ -174,6 +204,7 @@ class PrepareOptions:
             time_format=self.time_format,
             max_expansion=self.max_expansion,
             skip_bad_rows=self.skip_bad_rows,
+            context=tuple(self.context_kinds),
         )
 
     def filters(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from linrec.data.dataset.ids import IdMap
 from linrec.data.dataset.repeats import repeats_of
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.dataset.ties import ascending_share
+from linrec.data.preparing.context import context_columns
 from linrec.data.preparing.features import ItemTable, item_table
 from linrec.data.preparing.filtering import filter_events, first_of_each
 from linrec.data.preparing.options import Frame, PrepareOptions
+from linrec.data.preparing.vectors import PlacedVectors, place_vectors, read_vectors
 from linrec.data.reading.bad_rows import SAMPLE_FILE
 from linrec.data.reading.columns import FILE_ORDER
 from linrec.data.reading.events import ArrowStream, ReadResult, read_events
@@ -62,13 +65,19 @@ def prepare(
 
 
 def _build(read: ReadResult, options: PrepareOptions) -> SequenceStore:
-    kept, removed = filter_events(read.log, options)
+    context = context_columns(read, options.context_kinds)
+    log = replace(read.log, context=tuple(column.values for column in context))
+    kept, removed = filter_events(log, options)
     lengths, users = _present(kept.users, kept.user_ids)
     item_events, items = _present(kept.items, kept.item_ids)
     offsets = np.concatenate([[0], np.cumsum(lengths[lengths > 0])]).astype(np.int64)
     # from 1, without the gaps that filters left
     index = np.cumsum(item_events > 0).astype(np.int32)
-    catalogue = IdMap(items, first=1)
+    catalogue, vectors = IdMap(items, first=1), None
+    if options.item_vectors is not None:
+        found = read_vectors(options.item_vectors, read.columns["item"], options.max_expansion)
+        vectors = place_vectors(found, catalogue)
+        catalogue = vectors.catalogue
     given = options.items if options.items is not None else read.items_beside
     table = item_table(catalogue, given, read.columns["item"], options)
     origin = _origin(read, options, removed, table)
@@ -78,11 +87,16 @@ def _build(read: ReadResult, options: PrepareOptions) -> SequenceStore:
         offsets=offsets,
         times=kept.times,
         groups=kept.groups,
+        context=tuple(
+            replace(column, values=values)
+            for column, values in zip(context, kept.context, strict=True)
+        ),
         users=IdMap(users, first=0),
         catalogue=catalogue,
         item_table=table.table,
         features=table.features,
-        summary=_summary(kept, offsets, origin, times, (read, table, options)),
+        summary=_summary(kept, offsets, origin, times, (read, table, vectors, options)),
+        item_vectors=None if vectors is None else vectors.table,
     )
 
 
@@ -123,10 +137,10 @@ def _summary(
     offsets: NDArray[np.int64],
     origin: summaries.Source,
     times: summaries.TimesKind,
-    noted: tuple[ReadResult, ItemTable, PrepareOptions],
+    noted: tuple[ReadResult, ItemTable, PlacedVectors | None, PrepareOptions],
 ) -> dict[str, Any]:
     users, events = len(offsets) - 1, len(kept)
-    read, table, options = noted
+    read, table, vectors, options = noted
     n_items = len(table.table)
     repeats = repeats_of(kept.items, offsets)
     summary = summaries.Summary(
@@ -145,10 +159,23 @@ def _summary(
         one_event_users=int((np.diff(offsets) == 1).sum()),
         exact_duplicates=events - int(first_of_each(kept).sum()),
         items_without_features=table.missing,
+        vectors=_vectors(vectors),
         source=origin,
     )
     notes = [*read.notes, *summaries.notes_on(summary), *table.notes]
+    notes += [] if vectors is None else vectors.notes
     return summary.model_copy(update={"notes": notes}).model_dump()
+
+
+def _vectors(placed: PlacedVectors | None) -> summaries.Vectors | None:
+    if placed is None:
+        return None
+    return summaries.Vectors(
+        source=placed.source,
+        width=placed.table.shape[1],
+        items_without_events=placed.without_events,
+        items_without_vector=placed.without_vector,
+    )
 
 
 def _ties(kept: EventLog, offsets: NDArray[np.int64], options: PrepareOptions) -> dict[str, Any]:

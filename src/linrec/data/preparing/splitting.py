@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from pydantic import ConfigDict
@@ -13,7 +13,7 @@ from linrec.types import InputError, argument
 
 if TYPE_CHECKING:
     from linrec.data.dataset.sequences import Sequences
-    from linrec.data.dataset.splits import Regions, Split, Targets
+    from linrec.data.dataset.splits import Part, Regions, Split, Targets
     from linrec.data.dataset.store import SequenceStore
 
 SplitName = Literal["leave-one-out", "last-k", "temporal"]
@@ -59,9 +59,18 @@ class SplitConfig:
         group=GROUP,
     )
 
+    targets_where: str | None = setting(
+        None,
+        "Events that are targets, as type=purchase, type=purchase|cart, type!=view or rating>=4 "
+        "of a context column; all events are read, and only these are trained on, held out and "
+        "predicted.",
+        group=GROUP,
+    )
+
     def __post_init__(self) -> None:
         check(self)
         self._check_used()
+        self._check_where()
         if self.targets not in ("next", "basket", "every") and not self._count:
             raise InputError(
                 f"{argument('targets', self.targets)} must be next, a number of events, basket or "
@@ -93,6 +102,18 @@ class SplitConfig:
                 f"{argument('test_from', self.test_from)}; swap them"
             )
 
+    def _check_where(self) -> None:
+        if self.targets_where is None:
+            return
+        from linrec.data.dataset.conditions import Condition
+
+        Condition.parse(self.targets_where, "targets_where")
+        if self.targets == "basket":
+            raise InputError(
+                f"{argument('targets', 'basket')} predicts whole baskets, so it has no use for "
+                f"{argument('targets_where')}; leave one of the two out"
+            )
+
     @property
     def moments(self) -> tuple[float, float]:
         found = moment(self.valid_from, "valid_from"), moment(self.test_from, "test_from")
@@ -110,21 +131,51 @@ class SplitConfig:
     @property
     def words(self) -> str:
         """What is held out."""
-        return {
+        words = {
             "leave-one-out": "leave-one-out",
             "last-k": f"last-k ({self.last})",
             "temporal": f"temporal (valid from {self.valid_from}, test from {self.test_from})",
         }[self.split]
+        return words if self.targets_where is None else f"{words} of {self.targets_where}"
 
     def of(self, store: SequenceStore) -> Split:
         """The split of a dataset; the test histories contain the validation events."""
         sequences = store.sequences()
-        targets = self._targets(store)
-        split = targets.split(sequences, self._regions(sequences, store, targets))
+        targets, regions = self._how(store, sequences)
+        split = targets.split(sequences, regions)
         for part in ("valid", "test"):
             if not len(split.part(part)):
                 raise InputError(self._nobody(part, store))
         return split
+
+    def narrowed(self, store: SequenceStore, part: Part, where: str) -> Split:
+        """The same split; of the events that are held out for `part`, only those are predicted that
+        fulfil a condition."""
+        split, sequences = self.of(store), store.sequences()
+        targets, regions = self._how(store, sequences)
+        if targets.begins is not None:
+            raise InputError(
+                f"whole baskets are predicted, so there is no use for {argument('targets_where')}; "
+                "leave it out"
+            )
+        matching = store.where(where)
+        own = matching if targets.eligible is None else targets.eligible & matching
+        bounds = (
+            (regions.valid, regions.test) if part == "valid" else (regions.test, sequences.ends)
+        )
+        holdout = replace(targets, eligible=own).hold_out(sequences, *bounds)
+        if not len(holdout):
+            raise InputError(
+                f"no event that is held out for {part} has {argument('targets_where', where)}; "
+                "choose another condition"
+            )
+        return replace(split, valid=holdout) if part == "valid" else replace(split, test=holdout)
+
+    def _how(self, store: SequenceStore, sequences: Sequences) -> tuple[Targets, Regions]:
+        targets = self._targets(store)
+        if self.targets_where is not None:
+            targets = replace(targets, eligible=store.where(self.targets_where))
+        return targets, self._regions(sequences, store, targets)
 
     def _targets(self, store: SequenceStore) -> Targets:
         from linrec.data.dataset.splits import Targets
@@ -144,7 +195,7 @@ class SplitConfig:
         from linrec.data.dataset.splits import from_times, last_of_each
 
         if self.split != "temporal":
-            return last_of_each(sequences, self.last or 1, targets.begins)
+            return last_of_each(sequences, self.last or 1, targets.begins, targets.eligible)
         if store.times_kind.kind != "real":
             raise InputError(
                 f"the times are only an order ({store.times_kind.reason}), so "
@@ -160,9 +211,17 @@ class SplitConfig:
         if self.split == "temporal":
             first, last = date_text(store.times.min()), date_text(store.times.max())
             when = argument(f"{part}_from", getattr(self, f"{part}_from"))
+            which = "" if self.targets_where is None else f" ({self.targets_where})"
             return (
-                f"no user has a past and an event to {part} on with {when}; the log is from "
+                f"no user has a past and an event{which} to {part} on with {when}; the log is from "
                 f"{first} to {last}, choose times inside it"
+            )
+        if self.targets_where is not None:
+            return (
+                f"no user has {2 * (self.last or 1)} events with "
+                f"{argument('targets_where', self.targets_where)} and one before them, the minimum "
+                f"to validate and test on {self.last or 'one'} each; choose another condition, or "
+                "give a longer log"
             )
         events = "baskets" if self.targets == "basket" else "events"
         least = 2 * (self.last or 1) + 1

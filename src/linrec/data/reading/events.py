@@ -24,6 +24,7 @@ FRAME = "the given frame"
 CHUNK_ROWS = 1 << 21
 
 ROLES = ("user", "item", "time", "rating", "group")
+CONTEXT = "context "  # begins the role of a column that is kept as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +42,12 @@ class ReadOptions:
     time_format: str | None = None
     max_expansion: int = MAX_EXPANSION
     skip_bad_rows: bool = False
+    context: tuple[str, ...] = ()  # other columns to keep
 
     def convert(self, column: values.Column) -> pl.Series:
         """A column in the type of its role."""
+        if column.role.startswith(CONTEXT):
+            return values.stripped(column.values) if column.untyped else column.values
         if column.role == "time":
             return times(column, self.time_unit, self.time_format, by_majority=self.skip_bad_rows)
         return values.numbers(column) if column.role == "rating" else values.ids(column)
@@ -61,6 +65,8 @@ class ReadResult:
     items_beside: Path | None
     notes: tuple[str, ...] = ()
     skipped: SkippedRows = field(default_factory=SkippedRows)
+    context: pl.DataFrame = field(default_factory=pl.DataFrame)  # by the names in the options
+    context_declared: dict[str, str] = field(default_factory=dict)  # kinds that a header declares
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +172,7 @@ def as_polars(frame: Any) -> pl.DataFrame:
 def _open(path: Path, form: Format, options: ReadOptions) -> _Table:
     check_file(path, options.max_expansion)
     with reading(str(path)):
-        named = {getattr(options, role) for role in ROLES}
+        named = {getattr(options, role) for role in ROLES} | set(options.context)
         scan = with_partitions(_scan(path, form, options), path, named)
         return _Table(scan, str(path), path, form.lines_before)
 
@@ -200,7 +206,11 @@ def _read(
     roles = [role for role in ROLES if role not in without]
     columns = choose_columns(names, given, roles, tables[0].name)
     skipped = SkippedRows()
-    log = _event_log(tables, columns, options, skipped)
+    kept = {
+        f"{CONTEXT}{name}": find_column("context", name, names, tables[0].name)
+        for name in options.context
+    }
+    log, context = _event_log(tables, columns | kept, options, skipped)
     if not len(log):
         if skipped.total:
             raise InputError(f"{source} has no good row: {skipped.note(0)[:-1]}; correct them")
@@ -212,7 +222,11 @@ def _read(
         notes += _precision_note(tables[0], columns["time"])
     if skipped.total:
         notes += (skipped.note(len(log)),)
-    return ReadResult(log, source, format_name, columns, guessed, items_beside, notes, skipped)
+    declared = tables[0].scan.declared
+    return ReadResult(
+        log, source, format_name, columns, guessed, items_beside, notes, skipped, context,
+        {n: declared[kept[CONTEXT + n]] for n in options.context if kept[CONTEXT + n] in declared},
+    )  # fmt: skip
 
 
 def _with_seconds(
@@ -231,16 +245,19 @@ def _with_seconds(
 
 def _event_log(
     tables: Sequence[_Table], columns: dict[str, str], options: ReadOptions, skipped: SkippedRows
-) -> EventLog:
-    """All events; the ids themselves are held for one chunk at a time."""
+) -> tuple[EventLog, pl.DataFrame]:
+    """All events, and their context; the ids themselves are held for one chunk at a time."""
     ids = {role: Numbering() for role in ("user", "item", "group") if role in columns}
     chunks = [
         chunk.with_columns(**{role: ids[role].number(chunk[role]) for role in ids})
         for table in tables
         for chunk in _chunks(table, columns, options, skipped)
     ]
-    events = pl.concat(chunks, rechunk=True)
-    return EventLog(
+    # files may differ in the type of a column that is kept as it is
+    relaxed = any(role.startswith(CONTEXT) for role in columns)
+    events = pl.concat(chunks, how="vertical_relaxed" if relaxed else "vertical", rechunk=True)
+    kept = events.select(pl.col(f"^{CONTEXT}.*$").name.map(lambda role: role.removeprefix(CONTEXT)))
+    log = EventLog(
         users=np.asarray(events["user"]),
         items=np.asarray(events["item"]),
         times=np.asarray(events["time"]) if "time" in columns else np.arange(float(len(events))),
@@ -249,6 +266,7 @@ def _event_log(
         ratings=np.asarray(events["rating"]) if "rating" in columns else None,
         groups=np.asarray(events["group"]) if "group" in columns else None,
     )
+    return log, kept
 
 
 def _chunks(
@@ -256,7 +274,10 @@ def _chunks(
 ) -> Iterator[pl.DataFrame]:
     """The chosen columns of one file under our names and in our types."""
     names = table.schema.names()
-    own = {role: find_column(role, name, names, table.name) for role, name in columns.items()}
+    own = {
+        role: find_column(role.partition(" ")[0], name, names, table.name)
+        for role, name in columns.items()
+    }
     with reading(table.name):
         for rows_before, raw in _raw_chunks(table.scan, list(own.values()), own.get("time")):
             read = partial(_converted, table, own, rows_before, options)
@@ -281,7 +302,8 @@ def _raw_chunks(
     Where numbers are written as text, one row can change what all the others mean, so the file is
     one chunk.
     """
-    frame = scan.frame.select(*columns, *([] if scan.unreadable is None else [scan.unreadable]))
+    once = dict.fromkeys(columns)  # one may be both a rating and kept as it is
+    frame = scan.frame.select(*once, *([] if scan.unreadable is None else [scan.unreadable]))
     if scan.untyped or (time is not None and frame.collect_schema()[time] == pl.String):
         yield 0, frame.collect()
         return

@@ -42,7 +42,8 @@ struct Problem {
 struct Draw {
   uint32_t low, high;  // the seed
   int32_t threshold;
-  float scale;  // of the others
+  float scale;    // of the others
+  int64_t first;  // the index of the first number, a multiple of 2 BLOCK
 };
 
 constexpr int BLOCK = 16;  // as in ops/dropout.py

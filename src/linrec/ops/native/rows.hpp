@@ -146,7 +146,7 @@ void dropout_of(const Number* x, Number* out, int64_t begin, int64_t end, Draw d
   alignas(64) float weight[2 * BLOCK];
   const float scale = draw.scale;  // a copy: a load under a condition would prevent vectorisation
   for (int64_t i = begin; i < end; i += 2 * BLOCK) {
-    const uint32_t first = static_cast<uint32_t>(i / 2);
+    const uint32_t first = static_cast<uint32_t>((draw.first + i) / 2);
     for (int l = 0; l < BLOCK; ++l) {
       const uint32_t bits = mix_bits(mix_bits((first + l) ^ draw.low) + draw.high);
       weight[l] = static_cast<int32_t>(bits & 0xffff) < draw.threshold ? 0.0f : scale;

@@ -133,8 +133,10 @@ void head_norm_backward(const Heads& x, const Matrix& scale, float epsilon, int 
 }
 
 void dropout(const Flat& x, uint64_t seed, int threshold, float scale, int threads,
-             const Flat& out) {
+             const Flat& out, int64_t first) {
   const int64_t size = x.shape(0);
+  if (first < 0 || first % (2 * BLOCK))
+    throw std::invalid_argument("the first index must be a multiple of two blocks");
   if (static_cast<int64_t>(out.shape(0)) != size || out.dtype() != x.dtype())
     throw std::invalid_argument("x and out must have the same size and type");
   struct Context {
@@ -145,7 +147,8 @@ void dropout(const Flat& x, uint64_t seed, int threshold, float scale, int threa
     Draw draw;
     decltype(Kernels::dropout) work;
   } context{static_cast<const char*>(x.data()), static_cast<char*>(out.data()), dtype_of(x), size,
-            {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), threshold, scale},
+            {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), threshold, scale,
+             first},
             kernels(8).dropout};
   const nb::gil_scoped_release released;
   const int64_t pieces = (size + PIECE - 1) / PIECE;
@@ -158,7 +161,8 @@ void dropout(const Flat& x, uint64_t seed, int threshold, float scale, int threa
 }  // namespace
 
 void define_rows(nb::module_& module) {
-  module.def("dropout", &dropout);
+  module.def("dropout", &dropout, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+             nb::arg("first") = 0);
   module.def("cross_entropy", &cross_entropy, nb::arg(), nb::arg(), nb::arg().none(),
              nb::arg(), nb::arg(), nb::arg(), nb::arg());
   module.attr("NORM_ROWS") = NORM_ROWS;

@@ -22,9 +22,10 @@ from linrec.serving.http.errors import handle_errors
 from linrec.serving.http.hot import HotRoutes
 from linrec.serving.http.limits import InProgress, RequestLimits
 from linrec.serving.http.observing import Metrics, RequestLog
-from linrec.serving.http.options import HttpOptions
+from linrec.serving.http.options import HttpOptions, Sharing
 from linrec.serving.http.reloading import Reloader
 from linrec.serving.http.routes import api, open_to_all
+from linrec.serving.http.rules import rules_api
 
 PAGE = Path(__file__).parents[1] / "page"
 THREADS = 128  # requests in threads; most of them wait for the store or a batch
@@ -36,11 +37,13 @@ have text. Every failure is one sentence: `{"error": "..."}`.
 """
 
 
-def create_app(engine: Engine, options: HttpOptions | None = None) -> FastAPI:
-    """The engine is closed when the application ends."""
+def create_app(
+    engine: Engine, options: HttpOptions | None = None, sharing: Sharing | None = None
+) -> FastAPI:
+    """The engine is closed when the application ends. sharing: if there are several workers."""
     options = options or HttpOptions()
-    metrics = Metrics(engine)
-    reloader = Reloader(engine, metrics)
+    metrics = Metrics(engine, shared=sharing is not None)
+    reloader = Reloader(engine, metrics, sharing)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -57,6 +60,7 @@ def create_app(engine: Engine, options: HttpOptions | None = None) -> FastAPI:
     )  # fmt: skip
     app.state.engine, app.state.metrics, app.state.reloader = engine, metrics, reloader
     app.include_router(api)
+    app.include_router(rules_api)
     app.include_router(open_to_all)
     app.include_router(reloader.router(guarded=options.token is not None))
     handle_errors(app)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from time import perf_counter
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,7 +24,11 @@ BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30
 
 
 class Metrics:
-    def __init__(self, engine: Engine) -> None:
+    """Of this process or, with several workers, of all of them."""
+
+    def __init__(self, engine: Engine, *, shared: bool = False) -> None:
+        """shared: whether the counts are in files that all workers have (`worker.py`)."""
+        self._engine, self._rebuilt_before = engine, 0
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "linrec_requests", "Requests by route and status.", ["route", "status"],
@@ -48,7 +54,42 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
+        self._rebuilt = Gauge(
+            "linrec_states_rebuilt",
+            "States rebuilt from histories.",
+            registry=self.registry,
+            multiprocess_mode="sum",
+        )
+        if shared:
+            self.registry = CollectorRegistry()
+            MultiProcessCollector(self.registry)  # type: ignore[no-untyped-call]
         self.registry.register(_EngineGauges(engine))
+
+    def count_rebuilt(self) -> None:
+        """Those since the last call: a worker that was restarted adds to the sum of before."""
+        now, before = self._engine.rebuilt, self._rebuilt_before
+        if now != before:
+            self._rebuilt_before = now
+            self._rebuilt.inc(now - before)
+
+
+def count_restarts(folder: str) -> Counter:
+    """Of workers, counted by the supervisor and shown by every worker."""
+    count_in(folder, "supervisor")
+    return Counter(
+        "linrec_worker_restarts", "Workers that ended and were started again.",
+        registry=CollectorRegistry(),
+    )  # fmt: skip
+
+
+def count_in(folder: str, process: int | str) -> None:
+    """Let the metrics made from now on live in files of a folder, one set per process.
+
+    Named by the number of the worker and not by its process id, so that one that was restarted
+    continues the counts of the one before it.
+    """
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+    values.ValueClass = values.MultiProcessValue(lambda: process)  # type: ignore[no-untyped-call]
 
 
 class _EngineGauges(Collector):
@@ -63,9 +104,6 @@ class _EngineGauges(Collector):
         about.add_metric([model.fingerprint.hex(), str(model.streams).lower()], 1)
         yield about
         yield GaugeMetricFamily("linrec_items", "Items the model knows.", model.n_items)
-        yield GaugeMetricFamily(
-            "linrec_states_rebuilt", "States rebuilt from histories.", self._engine.rebuilt
-        )
 
 
 class RequestLog:
@@ -100,12 +138,17 @@ def record(metrics: Metrics, method: str, route: str, status: int, seconds: floa
     """One request in the metrics and in the log."""
     metrics.requests.labels(route, status).inc()
     metrics.seconds.labels(route).observe(seconds)
+    metrics.count_rebuilt()
     fields = {"method": method, "route": route, "status": status, "ms": round(seconds * 1000, 2)}
     LOG.info("request", extra={"fields": fields})
 
 
 class JsonLines(logging.Formatter):
     """One object per line. Of an exception type and place, not its text, which may quote ids."""
+
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._own: dict[str, object] = {} if worker is None else {"worker": worker}
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, timezone.utc)
@@ -114,6 +157,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "message": record.getMessage() if record.exc_info is None else "failed",
         }
+        line |= self._own
         line |= getattr(record, "fields", {})
         if record.exc_info and record.exc_info[0] is not None:
             line["error"] = record.exc_info[0].__name__
@@ -122,9 +166,10 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
-def log_as_json() -> None:
+def log_as_json(worker: int | None = None) -> None:
+    """worker: its number, if there are several."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLines(worker))
     for name in ("linrec.serving", "uvicorn", "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False

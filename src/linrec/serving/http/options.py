@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,13 @@ class HttpOptions:
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8000, "Port to listen on; 0 takes any that is free.", min=0, max=65535)
     token: str | None = None
+    workers: int = setting(
+        1,
+        "Number of processes that serve the address together; more than one needs a store that "
+        "they can share, and the other limits here hold for each of them.",
+        min=1,
+        max=256,
+    )
     max_body: int = setting(1_048_576, "Maximum size of a request body in bytes.", min=1)
     max_header_bytes: int = setting(
         32_768, "Maximum size of a request's first line and headers in bytes.", min=1_024
@@ -47,6 +55,14 @@ class HttpOptions:
 
     def __post_init__(self) -> None:
         check(self)
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """That a server is one of several, and how it tells the others of a new model."""
+
+    number: int
+    reload_all: Callable[[], None]
 
 
 def read_token(file: Path | None) -> str | None:

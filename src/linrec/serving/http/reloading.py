@@ -15,6 +15,7 @@ from linrec.serving.engine import Engine
 from linrec.serving.http import schemas as s
 from linrec.serving.http.errors import ForbiddenError
 from linrec.serving.http.observing import LOG, Metrics
+from linrec.serving.http.options import Sharing
 from linrec.serving.http.routes import ERRORS, bearer
 from linrec.serving.model import fingerprint_of
 from linrec.types import InputError
@@ -23,8 +24,8 @@ EXPIRE_SECONDS = 60.0  # between two looks for users to forget
 
 
 class Reloader:
-    def __init__(self, engine: Engine, metrics: Metrics) -> None:
-        self._engine, self._metrics = engine, metrics
+    def __init__(self, engine: Engine, metrics: Metrics, sharing: Sharing | None = None) -> None:
+        self._engine, self._metrics, self._sharing = engine, metrics, sharing
         self._tried = b""  # fingerprint of the newest run that was loaded or refused
         self.expiry_problem: str | None = None
         self.problem: str | None = None  # why the newest model in the folder is not served
@@ -60,6 +61,8 @@ class Reloader:
                     "reloading by request needs a server with a token; send SIGHUP"
                 )
             changed = self.reload()
+            if self._sharing is not None:  # this worker has tried it; now all of them
+                self._sharing.reload_all()
             return s.ReloadResponse(
                 changed=changed, fingerprint=self._engine.model.fingerprint.hex()
             )
@@ -78,6 +81,7 @@ class Reloader:
         listens = hasattr(signal, "SIGHUP") and current_thread() is main_thread()
         if listens:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_signal)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # workers block it
         if watch is not None:
             threads.append(Thread(target=self._watch, args=(watch, end), daemon=True))
         if self._engine.settings.user_ttl is not None:

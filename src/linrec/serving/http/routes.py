@@ -10,6 +10,7 @@ from pydantic import AfterValidator
 from starlette.responses import Response
 
 from linrec.serving import Append, Appended, Engine, NewEvent, RecommendRequest
+from linrec.serving.contexts import context_of, context_text
 from linrec.serving.http import paths  # noqa: F401 - registers the convertor of ids
 from linrec.serving.http import schemas as s
 from linrec.serving.http.observing import Metrics
@@ -76,7 +77,9 @@ def append_requests(body: s.EventsRequest) -> list[Append]:
 
 
 def _event(given: s.EventBody) -> NewEvent:
-    return NewEvent(str(given.item), given.time, None if given.id is None else str(given.id))
+    name = None if given.id is None else str(given.id)
+    context_text(given.context)  # refused here, before anything is stored
+    return NewEvent(str(given.item), given.time, name, given.context)
 
 
 def _appended(result: Appended) -> s.EventsResponse:
@@ -118,6 +121,10 @@ def _recommend_request(body: s.RecommendationBody) -> RecommendRequest:
         where=body.where,
         seen=_seen(body),
         at=body.at,
+        then=_history(body.then) or (),
+        rules=body.rules,
+        max_per=body.max_per,
+        diversity=body.diversity,
     )
 
 
@@ -131,7 +138,9 @@ def _history(events: list[str | int | s.PastEventBody] | None) -> list[HistoryEv
     if events is None:
         return None
     return [
-        (str(event.item), event.time) if isinstance(event, s.PastEventBody) else str(event)
+        (str(event.item), event.time, event.context)
+        if isinstance(event, s.PastEventBody)
+        else str(event)
         for event in events
     ]
 
@@ -197,7 +206,13 @@ def correct_event(
 def look(request: Request, user: IdInPath, limit: Limit = 100) -> s.UserResponse:
     result = engine_of(request).user(user, limit)
     history = [
-        s.HistoryResponse(item=event.item, title=title, time=event.time, id=event.id)
+        s.HistoryResponse(
+            item=event.item,
+            title=title,
+            time=event.time,
+            id=event.id,
+            context=context_of(event.context),
+        )
         for event, title in result.history
     ]
     return s.UserResponse(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -18,8 +19,9 @@ from pydantic import (
     model_validator,
 )
 
+from linrec.serving.contexts import MAX_FIELDS
 from linrec.serving.ids import MAX_LENGTH, check_new_id
-from linrec.serving.messages import check_user_or_history
+from linrec.serving.messages import check_then, check_user_or_history
 from linrec.types import InputError, Seen, argument
 
 MAX_TEXT, MAX_EVENTS, MAX_BATCH, MAX_K, MAX_ITEMS = MAX_LENGTH, 1_000, 256, 1_000, 10_000
@@ -54,9 +56,26 @@ Time = Annotated[
     Field(strict=True, allow_inf_nan=False, description="Seconds since 1970."),
 ]
 Items = Annotated[list[Id], Field(max_length=MAX_ITEMS)]
-Value = Annotated[str, StringConstraints(strict=True, max_length=MAX_TEXT)] | Integer | Number
-Values = Annotated[list[Value], Field(min_length=1, max_length=MAX_VALUES)]
+Value = (
+    Annotated[str, StringConstraints(strict=True, max_length=MAX_TEXT)]
+    | Annotated[bool, Field(strict=True)]
+    | Integer
+    | Number
+)
+EventContext = Annotated[dict[str, Value | None], Field(max_length=MAX_FIELDS)]
+Values = Annotated[
+    Annotated[list[Value], Field(min_length=1, max_length=MAX_VALUES)],
+    BeforeValidator(
+        lambda given: [given] if isinstance(given, str | bool | int | float) else given,
+        json_schema_input_type=Annotated[list[Value], Field(min_length=1, max_length=MAX_VALUES)]
+        | Value,
+    ),
+]
 Where = Annotated[dict[str, Values], Field(max_length=MAX_FEATURES)]
+MaxPer = Annotated[
+    dict[str, Annotated[int, Field(strict=True, ge=1, le=MAX_K)]], Field(max_length=MAX_FEATURES)
+]
+Names = Annotated[list[Text], Field(max_length=MAX_FEATURES)]
 
 
 def _as_request_time(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
@@ -85,6 +104,9 @@ class EventBody(Body):
     item: NewId
     time: Time | None = Field(None, description="Left out: now.")
     id: NewId | None = Field(None, description="Of the event: sent again, it counts once.")
+    context: EventContext | None = Field(
+        None, description="What else is known of it, by the names of the context columns."
+    )
 
 
 class CorrectionBody(Body):
@@ -130,6 +152,7 @@ class EventsBatchResponse(BaseModel):
 class PastEventBody(Body):
     item: Id
     time: Time | None = Field(None, description="Left out: unknown.")
+    context: EventContext | None = Field(None, description="Left out: missing.")
 
 
 def _item_or_event(value: Any) -> str:
@@ -159,7 +182,8 @@ class RecommendationBody(UserOrHistory):
     model_config = examples(
         {"user": "u1", "k": 10, "at": 1700000000.0},
         {"history": ["i1", {"item": "i2", "time": 1700000000.0}], "exclude": ["i3"]},
-        {"user": "u1", "where": {"genre": ["Comedy", "Drama"]}},
+        {"user": "u1", "where": {"genre": ["Comedy", "Drama"]}, "max_per": {"genre": 2}},
+        {"user": "u1", "then": ["i4", {"item": "i5", "time": 1700000000.0}], "rules": ["family"]},
     )
 
     k: Annotated[int, Field(strict=True, ge=1, le=MAX_K)] = 10
@@ -169,8 +193,22 @@ class RecommendationBody(UserOrHistory):
         {},
         description="Features of the items, each with the values of which an item must have one.",
     )
+    rules: Names = Field([], description="Names of stored rules, all of which must hold.")
+    max_per: MaxPer = Field(
+        {}, description="Features of the items, each with how many of one category a list may have."
+    )
+    then: Annotated[list[PastEvent], Field(max_length=MAX_EVENTS)] = Field(
+        [],
+        description="Events after what is stored of the user, oldest first, which are not kept; "
+        "without a time they happen when the request does.",
+    )
     seen: Seen | None = Field(
         None, description="Hide or keep what the user has had; left out: as the run says."
+    )
+    diversity: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = Field(
+        None,
+        description="Re-rank for items that differ by their features, from 0 (off) to 1; left out: "
+        "as the server says.",
     )
     keep_seen: bool | None = Field(
         None, strict=True, description='Earlier form of seen: true is "keep", false is "hide".'
@@ -178,6 +216,7 @@ class RecommendationBody(UserOrHistory):
 
     @model_validator(mode="after")
     def _seen_once(self) -> RecommendationBody:
+        check_then(self.user, self.then)
         if self.keep_seen is not None and self.seen is not None:
             raise InputError(
                 f"{argument('keep_seen')} is the earlier form of {argument('seen')}; give only one "
@@ -232,6 +271,7 @@ class HistoryResponse(BaseModel):
     title: str | None
     time: float
     id: str | None = Field(description="Of the event, if it was sent with one.")
+    context: dict[str, Any] = Field({}, description="What else is known of it.")
 
 
 class UserResponse(BaseModel):

@@ -1,4 +1,4 @@
-"""uvicorn around the application: one process, ended by SIGTERM within a stated time."""
+"""uvicorn around the application: a process, ended by SIGTERM within a stated time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import uvicorn
 from linrec.serving.engine import Engine
 from linrec.serving.http.app import create_app
 from linrec.serving.http.observing import LOG, log_as_json
-from linrec.serving.http.options import HttpOptions
+from linrec.serving.http.options import HttpOptions, Sharing
 from linrec.serving.http.protocol import bounded_protocol
 from linrec.types import InputError, argument
 
@@ -59,9 +59,11 @@ def _end_now() -> None:
     os._exit(1)
 
 
-def server_config(engine: Engine, options: HttpOptions, port: int = 0) -> uvicorn.Config:
+def server_config(
+    engine: Engine, options: HttpOptions, port: int = 0, sharing: Sharing | None = None
+) -> uvicorn.Config:
     return uvicorn.Config(
-        create_app(engine, options),
+        create_app(engine, options, sharing),
         port=port,
         http=bounded_protocol(options),
         ws="none",
@@ -74,10 +76,12 @@ def server_config(engine: Engine, options: HttpOptions, port: int = 0) -> uvicor
     )
 
 
-def serve(engine: Engine, options: HttpOptions, address: socket.socket) -> None:
+def serve(
+    engine: Engine, options: HttpOptions, address: socket.socket, sharing: Sharing | None = None
+) -> None:
     """Until SIGTERM or Ctrl-C."""
-    log_as_json()
+    log_as_json(None if sharing is None else sharing.number)
     # uvicorn sends itself the signal again after the shutdown, and that is a normal end
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: sys.exit(0))
-    Server(server_config(engine, options), options.grace).run([address])
+    Server(server_config(engine, options, sharing=sharing), options.grace).run([address])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
+from linrec.serving.stores.shared import MemoryShared
 from linrec.serving.stores.store import (
     MAX_SNAPSHOTS,
     Change,
@@ -33,8 +34,9 @@ class _User:
     ids: set[str] = field(default_factory=set)
 
 
-class MemoryStore:
+class MemoryStore(MemoryShared):
     def __init__(self) -> None:
+        super().__init__()
         self._users: dict[str, _User] = {}
         self._forgotten: set[bytes] = set()  # digests
         self._key = secrets.token_bytes(16)
@@ -128,7 +130,7 @@ class MemoryStore:
             if item is None:
                 found.ids.remove(event_id)
             else:
-                new = Event(item, old.time if time is None else time, event_id)
+                new = Event(item, old.time if time is None else time, event_id, old.context)
                 insort(found.events, new, key=lambda kept: kept.time)
             found.version, found.snapshots = new_version(), {}
             return Forgotten(True, pending=False)

@@ -17,6 +17,7 @@ from typing import Any
 from zlib import crc32
 
 from linrec.serving.stores.redis_scripts import COMMIT, FORGET, REPLACE
+from linrec.serving.stores.shared import RedisShared
 from linrec.serving.stores.store import (
     Change,
     DamagedError,
@@ -46,7 +47,7 @@ ATTEMPTS, CHANGED_MEANWHILE = 50, 2
 VACUUM_SECONDS = 600  # for Redis to write its files again
 
 
-class RedisStore:
+class RedisStore(RedisShared):
     def __init__(self, url: str) -> None:
         if redis is None:
             raise InputError(
@@ -135,7 +136,7 @@ class RedisStore:
             old = [event for event in self.history(user) if event.id == event_id]
             if head is None or not old:
                 return Forgotten(False, pending=False)
-            new = Event(item or "", old[0].time if time is None else time, event_id)
+            new = Event(item or "", old[0].time if time is None else time, event_id, old[0].context)
             member = "" if item is None else _member(user, new)
             given = [event_id, new_version(), member, repr(float(new.time)), head.version]
             with self._connected():
@@ -253,11 +254,16 @@ def _arguments(change: Change, digest: str) -> list[Any]:
 
 
 def _member(user: str, event: Event) -> str:
-    return json.dumps([event.item, event.id, _checksum(user, event)], ensure_ascii=False)
+    parts = [event.item, event.id, _checksum(user, event)]
+    if event.context is not None:
+        parts.append(event.context)
+    return json.dumps(parts, ensure_ascii=False)
 
 
 def _checksum(user: str, event: Event) -> int:
-    return crc32(repr((user, event.item, float(event.time), event.id)).encode())
+    parts = (user, event.item, float(event.time), event.id)
+    # without context as before there was any
+    return crc32(repr(parts if event.context is None else (*parts, event.context)).encode())
 
 
 def _head(fields: dict[bytes, bytes]) -> Head | None:
@@ -287,11 +293,11 @@ def _head(fields: dict[bytes, bytes]) -> Head | None:
 
 def _event(user: str, member: bytes, time: float) -> Event:
     try:
-        item, name, *checksum = json.loads(member[16:])
-        event = Event(item, float(time), name)
+        item, name, *rest = json.loads(member[16:])
+        event = Event(item, float(time), name, rest[1] if len(rest) > 1 else None)
     except ValueError:
         raise _damaged() from None
-    if checksum and checksum[0] != _checksum(user, event):  # older formats have none
+    if rest and rest[0] != _checksum(user, event):  # older formats have none
         raise _damaged()
     return event
 

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from linrec.serving.stores.shared import SQLiteShared
 from linrec.serving.stores.sqlite_connections import SQLiteFile
 from linrec.serving.stores.sqlite_schema import event_checksum, head_checksum
 from linrec.serving.stores.sqlite_snapshots import put_snapshot
@@ -32,7 +33,7 @@ MAX_VARIABLES = 500  # of one statement; old SQLite allows 999
 MAX_REWRITE = 32 * 2**20
 
 
-class SQLiteStore(SQLiteFile):
+class SQLiteStore(SQLiteFile, SQLiteShared):
     def heads(self, users: Sequence[str]) -> list[Head | None]:
         found: dict[str, Head] = {}
         with self._reading() as connection:
@@ -118,7 +119,7 @@ class SQLiteStore(SQLiteFile):
         surplus = max(kept - change.keep, 0)
         events = zip(range(arrived, arrived + len(times)), change.events, strict=True)
         connection.executemany(
-            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
             [_row(number, arrival, event) for arrival, event in events],
         )
         if surplus:
@@ -140,17 +141,20 @@ class SQLiteStore(SQLiteFile):
     def history(self, user: str, newest: int | None = None) -> list[Event]:
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT number, time, arrival, item, id, events.checksum, events FROM users "
-                "JOIN events USING (number) WHERE user = ? "
+                "SELECT number, time, arrival, item, id, context, events.checksum, events "
+                "FROM users JOIN events USING (number) WHERE user = ? "
                 "ORDER BY time DESC, arrival DESC LIMIT ?",
                 (user, -1 if newest is None else newest),
             ).fetchall()
         kept = rows[0][-1] if rows else 0
         if len(rows) != (kept if newest is None else min(kept, newest)) or any(
-            event_checksum(*row[:5]) != row[5] for row in rows
+            event_checksum(*row[:6]) != row[6] for row in rows
         ):
             raise self._damaged()
-        return [Event(item, time, name) for _, time, _, item, name, *_ in reversed(rows)]
+        return [
+            Event(item, time, name, context)
+            for _, time, _, item, name, context, *_ in reversed(rows)
+        ]
 
     def oldest(self, user: str, count: int) -> list[float]:
         with self._reading() as connection:
@@ -218,20 +222,20 @@ class SQLiteStore(SQLiteFile):
     ) -> Forgotten:
         with self._writing() as connection:
             row = connection.execute(
-                "SELECT users.number, time, arrival FROM users JOIN events USING (number) "
+                "SELECT users.number, time, arrival, context FROM users JOIN events USING (number) "
                 "WHERE user = ? AND id = ?",
                 (user, event_id),
             ).fetchone()
             if row is None:
                 return Forgotten(False, pending=False)
-            number, old_time, arrival = row
+            number, old_time, arrival, context = row
             connection.execute(
-                "DELETE FROM events WHERE number = ? AND time = ? AND arrival = ?", row
+                "DELETE FROM events WHERE number = ? AND time = ? AND arrival = ?", row[:3]
             )
             if item is not None:
                 new_time = old_time if time is None else time
-                new = _row(number, arrival, Event(item, new_time, event_id))
-                connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", new)
+                new = _row(number, arrival, Event(item, new_time, event_id, context))
+                connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", new)
             self._recount(connection, number)
         return Forgotten(True, pending=not self._erase())
 
@@ -276,4 +280,4 @@ def _marks(values: Sequence[Any]) -> str:
 
 def _row(number: int, arrival: int, event: Event) -> tuple[Any, ...]:
     row = (number, float(event.time), arrival, event.item, event.id)
-    return (*row, event_checksum(*row))
+    return (*row, event_checksum(*row, event.context), event.context)

@@ -10,8 +10,8 @@ from time import time
 
 from linrec.types import InputError
 
-FORMAT = 2
-READABLE = (0, 1, FORMAT)  # 0: a new file
+FORMAT = 3
+READABLE = (0, 1, 2, FORMAT)  # 0: a new file
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS users (
@@ -31,6 +31,7 @@ CREATE TABLE IF NOT EXISTS events (
     item TEXT NOT NULL,
     id TEXT,
     checksum INTEGER NOT NULL,
+    context TEXT,
     PRIMARY KEY (number, time, arrival)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX IF NOT EXISTS ids ON events (number, id) WHERE id IS NOT NULL;
@@ -45,6 +46,12 @@ CREATE TABLE IF NOT EXISTS snapshots (
     PRIMARY KEY (number, model)
 );
 CREATE TABLE IF NOT EXISTS probe (content BLOB);
+CREATE TABLE IF NOT EXISTS shared (
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS forgotten (digest BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS salt (number INTEGER PRIMARY KEY CHECK (number = 1), value BLOB);
 """
@@ -57,20 +64,33 @@ ALTER TABLE events RENAME TO old_events;
 {tables}
 INSERT INTO users SELECT number, user, version, events, arrived, newest, {now},
     head_checksum(number, user, version, events, arrived, newest) FROM old_users;
-INSERT INTO events SELECT number, time, arrival, item, id,
-    event_checksum(number, time, arrival, item, id) FROM old_events;
+INSERT INTO events (number, time, arrival, item, id, checksum)
+    SELECT number, time, arrival, item, id, event_checksum(number, time, arrival, item, id)
+    FROM old_events;
 INSERT INTO snapshots SELECT number, substr(snapshot, 1, 16), version, events, arrived, snapshot
     FROM old_users WHERE snapshot IS NOT NULL;
 DROP TABLE old_users;
 DROP TABLE old_events;
 """
 
+# format 2: events had no context
+_FROM_2 = "{tables}; ALTER TABLE events ADD COLUMN context TEXT"
+
 # SQLite's own list: https://www.sqlite.org/wal.html#walresetbug
 _WAL_RESET_FIXED = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
 
 
-def event_checksum(number: int, time: float, arrival: int, item: str, name: str | None) -> int:
-    return zlib.crc32(repr((number, float(time), arrival, item, name)).encode())
+def event_checksum(
+    number: int,
+    time: float,
+    arrival: int,
+    item: str,
+    name: str | None,
+    context: str | None = None,
+) -> int:
+    parts = (number, float(time), arrival, item, name)
+    # without context as before there was any
+    return zlib.crc32(repr(parts if context is None else (*parts, context)).encode())
 
 
 def head_checksum(
@@ -92,7 +112,8 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
                 f"{path} has store format {found} and this linrec reads {FORMAT}; choose another "
                 "place"
             )
-        script = _FROM_1.format(tables=_TABLES, now=time()) if found == 1 else _TABLES
+        upgrade = {1: _FROM_1, 2: _FROM_2}.get(found, "{tables}")
+        script = upgrade.format(tables=_TABLES, now=time())
         for statement in script.split(";"):  # executescript would commit first
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version={FORMAT}")

@@ -14,6 +14,8 @@ from hashlib import blake2b
 from time import time
 from typing import Any, Protocol
 
+from linrec.serving.stores.shared import SharedRecords
+
 MODEL_BYTES = 16  # at the beginning of a snapshot, which name the model it belongs to
 MAX_SNAPSHOTS = 2  # per user, so that two models can be served from one store
 
@@ -35,6 +37,7 @@ class Event:
     item: str
     time: float
     id: str | None = None
+    context: str | None = None  # what else is known of it, as `contexts.context_text` writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ class Change:
     written: float = field(default_factory=time)  # counts only if there are events
 
 
-class Store(Protocol):
+class Store(SharedRecords, Protocol):
     def heads(self, users: Sequence[str]) -> list[Head | None]:
         """The head of each user, None where there is no such user."""
 

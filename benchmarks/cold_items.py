@@ -1,0 +1,173 @@
+"""Items without a training event: recall@10 by their vectors, against popularity and chance.
+
+    .venv/bin/python -m benchmarks.cold_items --data complete-journey.inter.gz
+
+The log is cut by date: training ends `--days` twice before its end. An item whose first event comes
+later is cold, and so is every test event on it that is the first of its user (the model is asked
+for new items, not for repeats of them). The vector of an item is the sum of one random vector for
+each of its features, as if a text encoder had read them. Ranked among the cold items, and among
+all; ties count against the target. Compared with chance, with the training events of the item's
+product type (what is known of a cold item without a model), and with popularity, which cannot tell
+cold items apart. Writes a row of results/benchmarks/cold-items.json for each share of id dropout.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+import linrec
+from benchmarks.environment import environment
+from benchmarks.results import OUT_FOLDER, with_row
+from benchmarks.warm import COLUMNS, DAY, dates
+from linrec.data.dataset.splits import Holdout
+from linrec.evaluation.scorer import model_scorer
+from linrec.scoring import rank_of_target
+
+OUT = OUT_FOLDER / "cold-items.json"
+KIND = "product_type:token"
+K, ROWS = 10, 64
+Array = NDArray[Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--data", type=Path, required=True, help="events in RecBole's format")
+    parser.add_argument("--users", type=int, default=300, help="the first so many of the log")
+    parser.add_argument("--days", type=float, default=28.0, help="of each held-out period")
+    parser.add_argument("--item-events", type=int, default=5, help="that an item has at least")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--id-dropout", type=float, nargs="+", default=[0.0, 0.1, 0.3])
+    parser.add_argument("--vector-width", type=int, default=128)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    store, end = prepared(args)
+    for share in args.id_dropout:
+        row = {**environment(), **measure(args, store, end, share)}
+        print(row, flush=True)
+        same = ("data", "users", "days", "seed", "id_dropout")
+        with_row(args.out, "python -m benchmarks.cold_items", row, same)
+
+
+def prepared(args: argparse.Namespace) -> tuple[linrec.SequenceStore, float]:
+    log = pl.read_csv(args.data, separator="\t").select(**COLUMNS)
+    some = log["user"].unique(maintain_order=True).head(args.users)
+    log = log.filter(pl.col("user").is_in(some.implode()))
+    log = log.filter(pl.len().over("item") >= args.item_events)
+    items = pl.read_csv(
+        args.data.with_name(args.data.name.split(".")[0] + ".item"),
+        separator="\t",
+        infer_schema=False,
+    )
+    items = items.filter(pl.col("item_id:token").cast(pl.Int64).is_in(log["item"].implode()))
+    vectors = vectors_of(items, args.vector_width, args.seed)
+    ids = items["item_id:token"].cast(pl.Int64).to_numpy()
+    kinds = items.select(item=pl.Series(ids), kind=pl.col(KIND).fill_null("unknown"))
+    store = linrec.prepare(
+        log, items=kinds, item_vectors=(ids, vectors), ties="shuffle",
+        feature_kinds={"kind": "categorical"},
+    )  # fmt: skip
+    return store, float(log["time"].max())  # type: ignore[arg-type]
+
+
+def vectors_of(items: pl.DataFrame, width: int, seed: int) -> Array:
+    """The sum of a random vector for each value of each feature: [items, width]."""
+    rng, table = np.random.default_rng(seed), np.zeros((len(items), width), np.float32)
+    for name in items.columns[1:]:
+        codes = items[name].fill_null("").rank("dense").to_numpy() - 1
+        table += rng.normal(size=(int(codes.max()) + 1, width)).astype(np.float32)[codes]
+    return table
+
+
+def measure(
+    args: argparse.Namespace, store: linrec.SequenceStore, end: float, id_dropout: float
+) -> dict[str, Any]:
+    model = linrec.Recommender(
+        width=64, repeat_head="off", seen="keep", seed=args.seed, precision="float32",
+        epochs=args.epochs, id_dropout=id_dropout, **dates(end, args.days * DAY),
+    ).fit(store)  # fmt: skip
+    split = model.config.split.of(store)
+    trained = split.train.item_counts(store.n_items)
+    cold = torch.from_numpy(trained == 0)
+    cold[0] = False
+    rows = cold_rows(split.test, cold.numpy())
+    among_cold, among_all = ranks(model, split.test, rows, cold)
+    targets = torch.from_numpy(split.test.targets[rows])
+    events = torch.from_numpy(trained).float()
+    by_kind = kind_events(store, trained).expand(len(rows), -1)
+    assert model.trained is not None
+    return {
+        "data": args.data.name.split(".")[0], "users": args.users, "days": args.days,
+        "seed": args.seed, "id_dropout": id_dropout, "epochs": model.trained.progress.epoch,
+        "items": store.n_items, "cold_items": int(cold.sum()), "cold_targets": len(rows),
+        "valid_ndcg@10": model.trained.progress.best,
+        "among_cold": {
+            "model": recall(among_cold),
+            "type_popularity": recall(rank_of_target(hidden_but(by_kind, cold), targets)),
+            "random": K / int(cold.sum()),
+        },
+        "among_all": {
+            "model": recall(among_all),
+            "popularity": recall(rank_of_target(events.expand(len(rows), -1), targets)),
+            "random": K / store.n_items,
+        },
+        "test_ndcg@10": model.evaluate()["ndcg@10"],
+    }  # fmt: skip
+
+
+def cold_rows(test: Holdout, cold: Array) -> Array:
+    """Rows whose target is a cold item that the user has not had before."""
+    seen: set[tuple[int, int]] = set()
+    rows = []
+    for row in np.flatnonzero(cold[test.targets]):
+        pair = (int(test.users[row]), int(test.targets[row]))
+        if pair not in seen:
+            seen.add(pair)
+            rows.append(row)
+    return np.array(rows)
+
+
+@torch.no_grad()
+def ranks(
+    model: linrec.Recommender, test: Holdout, rows: Array, cold: Tensor
+) -> tuple[Tensor, Tensor]:
+    score = model_scorer(model.model)
+    found: list[tuple[Tensor, Tensor]] = []
+    for first in range(0, len(rows), ROWS):
+        some = rows[first : first + ROWS]
+        scores, targets = score(test.histories.take(some)), torch.from_numpy(test.targets[some])
+        scores[:, 0] = -torch.inf
+        among = rank_of_target(hidden_but(scores, cold), targets)
+        found.append((among, rank_of_target(scores, targets)))
+    both = [torch.cat(part) for part in zip(*found, strict=True)]
+    return both[0], both[1]
+
+
+def kind_events(store: linrec.SequenceStore, trained: Array) -> Tensor:
+    """[n_items + 1], the training events of all items of the same product type."""
+    codes = store.item_table["kind"].fill_null("").rank("dense").to_numpy().astype(np.int64)
+    totals = np.bincount(codes, trained[1:])
+    return torch.from_numpy(np.concatenate([[0.0], totals[codes]])).float()
+
+
+def hidden_but(scores: Tensor, cold: Tensor) -> Tensor:
+    return scores.masked_fill(~cold, -torch.inf)
+
+
+def recall(found: Tensor) -> float:
+    return round(float((found < K).float().mean()), 4)
+
+
+if __name__ == "__main__":
+    main()
