@@ -174,7 +174,7 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
 
 def has_gradients(width: int, dtype: str) -> bool:
     """Whether gradients of such heads are computed by the kernels."""
-    return dtype == "bfloat16" or width <= gpu.MAX_WIDTH_OF_WIDE_GRADIENTS
+    return width <= gpu.MAX_WIDTH_OF_GRADIENTS[DTYPES[dtype]]
 
 
 def main() -> None:

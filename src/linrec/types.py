@@ -131,10 +131,17 @@ class SeenItems(NamedTuple):
     items: Tensor  # [M] int64
     starts: Tensor  # [T] int64: target t has seen items[starts[t] : starts[t] + counts[t]]
     counts: Tensor  # [T] int64
+    known: NDArray[np.int64] | None = None  # counts on the host, if the others are on a GPU
 
     def of(self, targets: slice) -> SeenItems:
         """Those of some targets, in the same list."""
-        return SeenItems(self.items, self.starts[targets], self.counts[targets])
+        known = None if self.known is None else self.known[targets]
+        return SeenItems(self.items, self.starts[targets], self.counts[targets], known)
+
+    @property
+    def pairs(self) -> int:
+        """How many items all targets have seen; on a GPU the sum would have to be waited for."""
+        return int((self.counts if self.known is None else self.known).sum())
 
 
 class PastCounts(NamedTuple):
@@ -153,17 +160,20 @@ class PastCounts(NamedTuple):
     ends: Tensor  # [T] int64, events before each target
     moments: Tensor | None  # [T] float64, when each target is requested, NaN where unknown
     seen: SeenItems | None = None  # the same items as `newest`, for a loss that samples items
+    known: NDArray[np.int64] | None = None  # counts on the host, if the others are on a GPU
+
+    def pairs(self, targets: slice) -> int:
+        """How many of `newest` these targets have; on a GPU it would have to be waited for."""
+        return int((self.counts if self.known is None else self.known)[targets].sum())
 
     def to(self, device: torch.device) -> PastCounts:
         """The same counts on a device."""
-        moved: Any = [part if part is None else _moved(part, device) for part in self]
-        return PastCounts(*moved)
-
-
-def _moved(part: Tensor | SeenItems, device: torch.device) -> Tensor | SeenItems:
-    if isinstance(part, SeenItems):
-        return SeenItems(*(each.to(device) for each in part))
-    return part.to(device)
+        tensors: Any = [part if part is None else part.to(device) for part in self[:8]]
+        seen = self.seen
+        if seen is not None:
+            items, starts, counts = (part.to(device) for part in seen[:3])
+            seen = SeenItems(items, starts, counts, seen.known)
+        return PastCounts(*tensors)._replace(seen=seen, known=self.known)
 
 
 class Events(NamedTuple):

@@ -107,7 +107,7 @@ class Backbone(nn.Module, ABC):
         bias = self.item_bias()
         if self.vector_only is None:
             return bias
-        only = self.vector_only.to(self.device)
+        self.vector_only = only = self.vector_only.to(self.device)  # once, not at every step
         start = torch.zeros(len(only), device=self.device) if bias is None else bias
         return start.masked_fill(only, LEFT_OUT)
 

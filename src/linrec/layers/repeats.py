@@ -70,13 +70,15 @@ class Pairs(NamedTuple):
 def pairs_of(past: PastCounts, begin: int = 0, end: int | None = None) -> Pairs:
     """Those of the targets from begin to end."""
     counts = past.counts[begin:end]
-    rows = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
-    first = int(past.counts[:begin].sum())
-    newest = past.newest[first : first + len(rows)]
+    first, total = past.pairs(slice(begin)), past.pairs(slice(begin, end))
+    targets = torch.arange(len(counts), device=counts.device)
+    rows = torch.repeat_interleave(targets, counts, output_size=total)
+    newest = past.newest[first : first + total]
     moments = None if past.moments is None else past.moments[begin:end]
     some = past._replace(
-        newest=newest, counts=counts, ends=past.ends[begin:end], moments=moments, seen=None
-    )
+        newest=newest, counts=counts, ends=past.ends[begin:end], moments=moments, seen=None,
+        known=None if past.known is None else past.known[begin:end],
+    )  # fmt: skip
     return Pairs(rows, past.items[newest], some)
 
 
@@ -93,16 +95,16 @@ def _all_rates(timed: bool) -> Tensor:
 
 def remaining(events: Tensor, seconds: Tensor | None) -> Tensor:
     """As `half_lives.remaining`, in float32: what is left of a count at these ages, [P, K]."""
-    left = torch.exp2(events.float()[:, None] * -_rates_of(IN_EVENTS, events.device))
+    left = _halved(events.float(), IN_EVENTS)
     if seconds is None:
         return left
-    ages = seconds.clamp(min=0).float()[:, None]
-    in_time = torch.exp2(ages * -_rates_of(IN_SECONDS, events.device))
+    in_time = _halved(seconds.clamp(min=0).float(), IN_SECONDS)
     return torch.cat([left, in_time.nan_to_num_(nan=0.0)], 1)
 
 
-def _rates_of(half_lives: tuple[float, ...], device: torch.device) -> Tensor:
-    return 1.0 / torch.tensor(half_lives, device=device)
+def _halved(ages: Tensor, half_lives: tuple[float, ...]) -> Tensor:
+    """[P, K]. One by one: a tensor of the half-lives would be copied to a GPU at every step."""
+    return torch.exp2(torch.stack([ages * (-1.0 / each) for each in half_lives], 1))
 
 
 class Additions(NamedTuple):

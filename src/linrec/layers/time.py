@@ -6,8 +6,14 @@ A gap is known to within a factor of sqrt(2), whether it is seconds or years: bu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 BUCKETS = 64
 UNKNOWN = BUCKETS - 1
@@ -21,14 +27,16 @@ GAP_BOUNDS = torch.tensor(
 )
 
 
-def gap_buckets(seconds: Tensor) -> Tensor:
+def gap_buckets(seconds: Tensor, bounds: Tensor | None = None) -> Tensor:
     """The bucket of each gap, int64 of the same shape.
 
     NaN is unknown. So is a negative gap: a clock that went backwards says nothing, while a gap of 0
-    says much (both events were sent at once). A part of a second counts as a second.
+    says much (both events were sent at once). A part of a second counts as a second. bounds:
+    GAP_BOUNDS on the same device, if they are there.
     """
     seconds = seconds.double().contiguous()
-    buckets = torch.bucketize(seconds, GAP_BOUNDS.to(seconds.device), right=True)
+    bounds = GAP_BOUNDS.to(seconds.device) if bounds is None else bounds
+    buckets = torch.bucketize(seconds, bounds, right=True)
     return torch.where(seconds >= 0, buckets, UNKNOWN)
 
 
@@ -39,8 +47,16 @@ class GapEmbedding(nn.Module):
         super().__init__()
         self.previous = nn.Embedding(BUCKETS, width)
         self.next = nn.Embedding(BUCKETS, width)
+        self.bounds = GAP_BOUNDS
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """The bounds go to the device with the weights, not with every batch, and stay float64."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.bounds = GAP_BOUNDS.to(self.previous.weight.device)
+        return self
 
     def forward(self, previous: Tensor, following: Tensor) -> Tensor:
         """Seconds before and after each event, [B, N] both -> [B, N, width]."""
-        vectors: Tensor = self.previous(gap_buckets(previous)) + self.next(gap_buckets(following))
+        before, after = (gap_buckets(gaps, self.bounds) for gaps in (previous, following))
+        vectors: Tensor = self.previous(before) + self.next(after)
         return vectors

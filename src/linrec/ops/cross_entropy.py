@@ -45,7 +45,10 @@ def _hide_(scores: Tensor, seen: SeenItems) -> None:
     """Set the scores of each row at what it has seen to -inf: one write per hidden score."""
     offset = seen.counts.cumsum(0) - seen.counts
     rows = torch.arange(len(scores), device=scores.device) * scores.shape[1]
-    indices = torch.arange(int(seen.counts.sum()), device=scores.device)
-    items = seen.items[indices.add_(torch.repeat_interleave(seen.starts - offset, seen.counts))]
-    items += torch.repeat_interleave(rows - FIRST_ITEM, seen.counts)
+    total = seen.pairs
+    starts, begins = (
+        torch.repeat_interleave(x, seen.counts, output_size=total)
+        for x in (seen.starts - offset, rows - FIRST_ITEM)
+    )
+    items = seen.items[starts + torch.arange(total, device=scores.device)] + begins
     scores.view(-1).index_fill_(0, items, -torch.inf)

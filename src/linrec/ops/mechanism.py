@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from linrec.ops.accumulation import ChunkedSums, Decay, is_traced
 from linrec.ops.rule import Rule
@@ -35,12 +36,25 @@ class State:
     peak: Tensor | None = None  # [B, H, D], the largest key so far, where exponents need one
 
 
+# what the host knows of masks on a GPU, where a look at one would have to be waited for
+_known = WeakIdKeyDictionary()
+
+
 def padded_at_the_end(keep: Tensor) -> bool:
     """True if no real event follows a padded one, so that causal sums never meet padding.
 
     While a graph is traced this is False: the general form is right either way.
     """
-    return not is_traced(*keep.shape) and bool((keep[:, 1:] <= keep[:, :-1]).all())
+    if is_traced(*keep.shape) or torch.compiler.is_compiling():
+        return False
+    known: bool | None = _known.get(keep)  # type: ignore[no-untyped-call]
+    return bool((keep[:, 1:] <= keep[:, :-1]).all()) if known is None else known
+
+
+def remember_padding(keep: Tensor, on_host: Tensor) -> None:
+    """Nobody has to look where `keep` is padded as long as it lives: it is a copy of this."""
+    if keep is not on_host:
+        _known[keep] = padded_at_the_end(on_host)
 
 
 def zero_padding(out: Tensor, keep: Tensor | None) -> Tensor:

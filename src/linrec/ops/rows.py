@@ -25,7 +25,7 @@ def cross_entropy_(
     """What linrec.ops.cross_entropy computes, outside autograd."""
     total, loss = torch.empty(2, len(scores))
     threads = torch.get_num_threads()
-    given = None if seen is None else tuple(plain(x) for x in seen)
+    given = None if seen is None else tuple(plain(x) for x in seen[:3])
     library().cross_entropy(scores.detach(), plain(labels), given, first_item, threads, total, loss)
     return total, loss
 

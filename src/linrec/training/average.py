@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from linrec.backbones import Backbone
-
-Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
 class WeightAverage(AveragedModel):
@@ -19,13 +17,19 @@ class WeightAverage(AveragedModel):
     """
 
     def __init__(self, model: Backbone, decay: float) -> None:
-        def follow(averages: Tensors, weights: Tensors, updates: Tensor | int) -> None:
-            count = int(updates)
-            share = 1.0 - min(decay, (1 + count) / (10 + count))
-            for average, weight in zip(averages, weights, strict=True):
-                average.lerp_(weight, share)
+        super().__init__(model)
+        self.decay = decay
 
-        super().__init__(model, multi_avg_fn=torch.no_grad()(follow))
+    @torch.no_grad()
+    def update_parameters(self, model: nn.Module) -> None:
+        """As torch's own, whose counter goes to a GPU and back at every step."""
+        count = int(self.n_averaged)  # on the host
+        share = 1.0 - min(self.decay, (1 + count) / (10 + count)) if count else 1.0
+        for average, weight in zip(self.module.parameters(), model.parameters(), strict=True):
+            average.lerp_(weight, share)
+        for copied, buffer in zip(self.module.buffers(), model.buffers(), strict=True):
+            copied.copy_(buffer)
+        self.n_averaged += 1
 
     @property
     def averaged(self) -> Backbone:

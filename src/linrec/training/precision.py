@@ -18,7 +18,8 @@ from linrec.training.step import Step
 from linrec.training.world import World
 from linrec.types import InputError, argument
 
-# small, because without units for bfloat16 a step in it takes twenty times as long
+# small, because a CPU without units for bfloat16 takes twenty times as long for a step in it; on a
+# GPU a batch must be as large as in the training, or only the launches of kernels would be timed
 TOKENS = 512
 ROUNDS = 4
 # bfloat16 rounds more, so it must be clearly faster
@@ -52,8 +53,7 @@ def faster_precision(config: RunConfig, model: Backbone, split: Split) -> Precis
 
 def _seconds(config: RunConfig, model: Backbone, split: Split) -> dict[Precision, float]:
     """The fastest step in each precision, in turns, because other work slows both alike."""
-    training = replace(config.training, batch_tokens=TOKENS, compile=False)
-    batch = epoch_batches(model, split, replace(config, training=training), 0)[0]
+    training = replace(config.training, compile=False)
     counts = split.train.item_counts(model.n_items)
     kinds: tuple[Precision, ...] = ("float32", "bfloat16")
     steps = {
@@ -62,6 +62,9 @@ def _seconds(config: RunConfig, model: Backbone, split: Split) -> dict[Precision
         )
         for kind in kinds
     }
+    if steps["float32"].fabric.device.type == "cpu":
+        training = replace(training, batch_tokens=TOKENS)
+    batch = epoch_batches(model, split, replace(config, training=training), 0)[0]
     fastest = dict.fromkeys(steps, float("inf"))
     for turn in range(ROUNDS):
         for kind, step in steps.items():

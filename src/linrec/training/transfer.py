@@ -11,6 +11,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
 from linrec.losses.loss import target_positions
+from linrec.ops.mechanism import remember_padding
 from linrec.types import SequenceBatch
 
 Key = TypeVar("Key")
@@ -69,4 +70,5 @@ class Transfer:
 
     def _moved(self, sent: Sent) -> Sent:
         moved: Sent = self.fabric.to_device(sent)
+        remember_padding(moved.batch.keep, sent.batch.keep)
         return moved

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import pytest
 import torch
+from torch._dynamo.backends.debugging import aot_eager
 
 from linrec import ops
-from linrec.ops import fused, resuming
+from linrec.ops import fused, resuming, triton
 from tests.ops import cases
 from tests.ops.cases import random_case
 from tests.ops.interpreted.cases import (
@@ -59,7 +63,7 @@ def test_wide_heads(width: int) -> None:
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("width", [64, 100, 128])
 def test_wide_heads_without_gradients(width: int, causal: bool, dtype: torch.dtype) -> None:
-    """From float32 and float16 such heads have kernels of the forward pass alone."""
+    """The forward pass takes all of them; the gradients of some come from the torch form."""
     case = random_case(18, width=width, batch=1, heads=1, padding="end")
     narrow = there(case.to(dtype))
     assert fused.covers(ops.find("linrec-decay").rule, narrow.q, narrow.k, narrow.v)
@@ -203,9 +207,49 @@ def test_says_what_runs() -> None:
     assert ops.kernels("efficient", device=DEVICE).startswith("off: there is none")
     with ops.without_kernels():
         assert ops.kernels(device=DEVICE) == "off: LINREC_KERNELS=off"
-    wide = [torch.zeros(1, 1, 1, 64, device=DEVICE, requires_grad=True)] * 3
     rule = ops.find("linrec").rule
-    assert not fused.covers(rule, *wide)  # gradients of wide heads from bfloat16 only
-    with torch.no_grad():
-        assert fused.covers(rule, *wide)
+    for dtype, widest in triton.MAX_WIDTH_OF_GRADIENTS.items():
+        for width in (16, 32, 64, 128):
+            x = torch.zeros(1, 1, 1, width, device=DEVICE, dtype=dtype, requires_grad=True)
+            assert fused.covers(rule, x, x, x) == (width <= widest)
+            with torch.no_grad():
+                assert fused.covers(rule, x, x, x)
     assert not fused.covers(rule, *[torch.zeros(1, 1, 1, 8, dtype=torch.float64)] * 3)
+
+
+def test_compiles_into_one_graph() -> None:
+    """Torch's compiler sees one operator, and neither looks into Triton nor breaks the graph."""
+    case = there(random_case(9, width=8, batch=1, heads=1, dtype=torch.float32, padding="end"))
+    operators: list[str] = []
+
+    def keep_graph(module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        operators.extend(str(node.target) for node in module.graph.nodes)
+        return aot_eager(module, inputs)
+
+    def attended(c: cases.Case) -> torch.Tensor:
+        return cases.attend("linrec-decay", c, True).square()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = torch.compile(attended, fullgraph=True, backend=keep_graph)
+        actual = cases.values_and_grads(compiled, case)
+    assert "linrec.attend.default" in operators
+    for name, value in cases.values_and_grads(attended, case).items():
+        torch.testing.assert_close(actual[name], value)
+
+
+def test_resuming_compiles_into_one_graph() -> None:
+    case = there(random_case(9, width=8, batch=1, heads=1, dtype=torch.float32))
+    state = ops.start("linrec-decay", 1, 1, 8, device=DEVICE)
+
+    def resumed(q: torch.Tensor) -> torch.Tensor:
+        out, after = ops.resume("linrec-decay", q, case.k, case.v, state, decay=case.decay)
+        return out.sum() + after.memory.square().sum()
+
+    found = []
+    for form in (torch.compile(resumed, fullgraph=True, backend="aot_eager"), resumed):
+        q = case.q.clone().requires_grad_()
+        loss = form(q)
+        found.append((loss.detach(), *torch.autograd.grad(loss, q)))
+    for actual, expected in zip(*found, strict=True):
+        torch.testing.assert_close(actual, expected)

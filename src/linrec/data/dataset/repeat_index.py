@@ -61,6 +61,7 @@ class RepeatIndex:
             torch.from_numpy(ends),
             None if moments is None else torch.from_numpy(moments),
             seen,
+            seen.known,
         )
 
     def _newest(

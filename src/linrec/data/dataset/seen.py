@@ -45,7 +45,8 @@ class SeenIndex:
         np.maximum.at(lengths, of, counts)
         seen = self.distinct[concatenated_ranges(first, lengths)]
         starts = (np.cumsum(lengths) - lengths)[of]
-        return SeenItems(*(torch.from_numpy(x.astype(np.int64)) for x in (seen, starts, counts)))
+        items, begins, n = (torch.from_numpy(x.astype(np.int64)) for x in (seen, starts, counts))
+        return SeenItems(items, begins, n, known=counts)
 
 
 def _first_appearances(rows: Sequences) -> NDArray[np.bool_]:

@@ -23,8 +23,8 @@ from linrec.ops.rule import Rule
 OLDEST = (3, 7)  # the first version of Triton that these kernels were tested with
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_WIDTH = 128
-# gradients of wider heads are computed only from bfloat16: others would not fit into registers
-MAX_WIDTH_OF_WIDE_GRADIENTS = 32
+# gradients of wider heads would not fit into registers in every form (docs/log.md)
+MAX_WIDTH_OF_GRADIENTS = {torch.bfloat16: 128, torch.float16: 32, torch.float32: 32}
 
 
 def is_interpreted() -> bool:
@@ -32,11 +32,15 @@ def is_interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
 
 
-# torch.compile takes the answer as it is, and does not look into Triton
+# torch.compile takes the answer as it is; it would look through a cache, and into Triton
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-@cache
 def why_not(device_type: str) -> str | None:
     """Why the kernels cannot run on such devices, or None if they can."""
+    return _why_not(device_type)
+
+
+@cache
+def _why_not(device_type: str) -> str | None:
     if device_type != ("cpu" if is_interpreted() else "cuda"):
         return f"there are none for {device_type}"
     if find_spec("triton") is None:
@@ -79,4 +83,4 @@ def covers(rule: Rule | None, q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 def _max_width(q: Tensor, k: Tensor, v: Tensor) -> int:
     trained = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-    return MAX_WIDTH if q.dtype == torch.bfloat16 or not trained else MAX_WIDTH_OF_WIDE_GRADIENTS
+    return MAX_WIDTH_OF_GRADIENTS[q.dtype] if trained else MAX_WIDTH

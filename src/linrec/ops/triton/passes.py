@@ -128,8 +128,10 @@ def unpacked(flat: Tensor, batch: int, width: int) -> tuple[Tensor, Tensor, Tens
     """memory, column and count of `packed`."""
     block = block_of(width)
     flat = flat.view(batch, -1, block + 2, block)
-    memory = flat[:, :, :width, :width].contiguous()
-    return memory, flat[:, :, block, :width].contiguous(), flat[:, :, block + 1, 0].contiguous()
+    parts = flat[:, :, :width, :width], flat[:, :, block, :width], flat[:, :, block + 1, 0]
+    # copies of one head, too: an operator of torch may not return two views of one tensor
+    memory, column, count = (part.clone(memory_format=torch.contiguous_format) for part in parts)
+    return memory, column, count
 
 
 def _rows(x: Tensor) -> Tensor:
