@@ -57,7 +57,7 @@ def capacity(
     outcome: dict[str, Any], users: tuple[int, ...] = USERS, events: int = EVENTS,
     a_day: float = A_DAY,
 ) -> str:  # fmt: skip
-    stores = {kind: found for kind, found in outcome["stores"].items()}
+    stores = outcome["stores"]
     heads = "".join(
         f" {NAMES[kind]} {'disk' if kind == 'sqlite' else 'memory'} | processes, {NAMES[kind]} |"
         for kind in stores
