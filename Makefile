@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick docs check format sanitize envs services soak bench bench-peers reproduce clean
+.PHONY: help demo test quick docs check format sanitize envs services soak steady bench bench-peers reproduce clean
 
 # a user's site-packages or PYTHONPATH must not leak into .venv
 export PYTHONNOUSERSITE := 1
@@ -20,6 +20,7 @@ SANITIZED_TESTS := tests/ops/test_kernels.py tests/ops/test_rows.py tests/layers
   tests/losses/test_repeats.py
 BENCH_ARGS ?=
 SOAK_ARGS ?=
+STEADY_ARGS ?=
 PEERS_ARGS ?=
 REPRODUCE_ARGS ?= all
 
@@ -75,8 +76,11 @@ sanitize: $(READY) ## the kernel tests with AddressSanitizer and UBSan, on kerne
 	  LINREC_SANITIZED="$(abspath build/sanitize)" OMP_NUM_THREADS=1 \
 	  $(PYTHON) -m pytest $(SANITIZED_TESTS) --capture=sys $(PYTEST_ARGS)
 
-soak: $(READY) ## two servers on one store, killed 500 times with reloads and deletions meanwhile (SOAK_ARGS)
+soak: $(READY) ## two servers on one store, killed 1,000 times with reloads and deletions meanwhile (SOAK_ARGS)
 	$(PYTHON) -m tests.serving.soak $(SOAK_ARGS)
+
+steady: $(READY) ## ten minutes of steady load: memory and descriptors of the server must not grow (STEADY_ARGS)
+	$(PYTHON) -m tests.serving.steady $(STEADY_ARGS)
 
 bench: $(READY) ## speed and memory, as JSON with commit and machine (BENCH_ARGS are passed on)
 	$(PYTHON) -m benchmarks.run $(BENCH_ARGS)

@@ -268,3 +268,20 @@ def test_the_switch_for_seen_items_starts_as_the_run_says(
             if usual == "hide":
                 expect_text(page.locator("#notes"), re.compile("learned nothing about their"))
             page.close()
+
+
+def test_the_description_of_the_api_needs_no_network(
+    browser: Browser, server: tuple[str, Any]
+) -> None:
+    address, _ = server
+    page, elsewhere, failed = browser.new_page(), [], []
+    page.route(lambda url: not url.startswith(f"{address}/"), lambda route: route.abort())
+    page.on("request", lambda sent: _check_origin(sent.url, address, elsewhere))
+    page.on("requestfailed", lambda sent: failed.append(sent.url))
+    page.on("response", lambda got: failed.append(got.url) if not got.ok else None)
+    page.set_default_timeout(SOON)
+    page.goto(f"{address}/docs")
+    assert "POST /v1/recommendations" in page.locator("h2").all_inner_texts()
+    assert page.evaluate("document.styleSheets[0].cssRules.length") > 3  # it was read and applied
+    assert (elsewhere, failed) == ([], [])
+    page.close()

@@ -224,7 +224,7 @@ def soak(folder: Path, place: str, kills: int, minutes: float) -> Report:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=120.0)
     parser.add_argument("--store", choices=["sqlite", "redis"], default="sqlite")
     given = parser.parse_args()

@@ -170,6 +170,26 @@ def test_then_is_as_if_the_events_had_been_appended(
         engine.recommend(history=["i01"], then=["i02"])
 
 
+def test_a_stored_user_with_more_events_as_of_a_time_in_one_call(
+    data: SequenceStore, tmp_path: Path
+) -> None:
+    """Over HTTP, by a model for which the time of the request matters."""
+    engine = Engine(make_run(tmp_path / "run", data, time_gaps=True), open_store("memory"))
+    engine.append("u", events("i01", "i02"))
+    with within(engine) as url, client(url) as http:
+        found = {}
+        for at in (60.0, 1e6):
+            body = {"user": "u", "then": [{"item": "i07", "time": 50.0}], "at": at, "k": 1000}
+            response = http.post("/v1/recommendations", json=body).json()
+            found[at] = {each["item"]: each["score"] for each in response["items"]}
+        history = [("i01", 0.0), ("i02", 1.0), ("i07", 50.0)]
+        for at, listed in found.items():
+            offline = engine.recommend(history=history, at=at, k=1000)
+            assert_same_scores(listed, {each.item: each.score for each in offline.items})
+        assert found[60.0] != found[1e6]
+        assert http.get("/v1/users/u").json()["events"] == 2
+
+
 def test_then_of_a_state_that_has_to_be_rebuilt(
     run: Path, other_run: Path, make_engine: MakeEngine
 ) -> None:

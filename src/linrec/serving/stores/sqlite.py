@@ -32,6 +32,8 @@ MAX_VARIABLES = 500  # of one statement; old SQLite allows 999
 # copies of rows that secure_delete does not reach; larger ones are rewritten by `vacuum`
 MAX_REWRITE = 32 * 2**20
 
+_INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
+
 
 class SQLiteStore(SQLiteFile, SQLiteShared):
     def heads(self, users: Sequence[str]) -> list[Head | None]:
@@ -92,10 +94,15 @@ class SQLiteStore(SQLiteFile, SQLiteShared):
         return known
 
     def commit(self, changes: Sequence[Change]) -> list[bool]:
+        rows: list[tuple[Any, ...]] = []  # of events, inserted by one statement for all users
         with self._writing() as connection:
-            return [self._apply(connection, change) for change in changes]
+            applied = [self._apply(connection, change, rows) for change in changes]
+            connection.executemany(_INSERT_EVENT, rows)
+        return applied
 
-    def _apply(self, connection: sqlite3.Connection, change: Change) -> bool:
+    def _apply(
+        self, connection: sqlite3.Connection, change: Change, rows: list[tuple[Any, ...]]
+    ) -> bool:
         row = connection.execute(
             "SELECT number, version, events, arrived, newest, written FROM users WHERE user = ?",
             (change.user,),
@@ -118,11 +125,10 @@ class SQLiteStore(SQLiteFile, SQLiteShared):
         kept, newest = kept + len(times), max([newest, *times])
         surplus = max(kept - change.keep, 0)
         events = zip(range(arrived, arrived + len(times)), change.events, strict=True)
-        connection.executemany(
-            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [_row(number, arrival, event) for arrival, event in events],
-        )
+        rows += [_row(number, arrival, event) for arrival, event in events]
         if surplus:
+            connection.executemany(_INSERT_EVENT, rows)
+            rows.clear()
             connection.execute(
                 "DELETE FROM events WHERE (number, time, arrival) IN (SELECT number, time, arrival "
                 "FROM events WHERE number = ? ORDER BY time, arrival LIMIT ?)",
@@ -235,7 +241,7 @@ class SQLiteStore(SQLiteFile, SQLiteShared):
             if item is not None:
                 new_time = old_time if time is None else time
                 new = _row(number, arrival, Event(item, new_time, event_id, context))
-                connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", new)
+                connection.execute(_INSERT_EVENT, new)
             self._recount(connection, number)
         return Forgotten(True, pending=not self._erase())
 
