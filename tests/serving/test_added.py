@@ -318,3 +318,21 @@ def test_over_http(run: Path) -> None:
         gone = http.delete(f"/v1/items/added/{NEW}")
         assert gone.json() == {"item": NEW, "removed": True}
         assert http.delete(f"/v1/items/added/{NEW}").json()["removed"] is False
+
+
+def test_items_without_features_are_told_apart_by_vectors(
+    run: Path, store: Store, make_engine: MakeEngine
+) -> None:
+    engine, model = make_engine(run, store), linrec.load(run)
+    lists = {}
+    for each in (0.0, 0.8):
+        served = engine.recommend(history=["i01", "i02"], k=8, diversity=each)
+        offline = model.recommend([["i01", "i02"]], k=8, diversity=each)
+        lists[each] = [item.item for item in served.items]
+        assert lists[each] == offline.to_polars()["item"].to_list()
+        assert served.notes == offline.notes
+    assert lists[0.0] != lists[0.8]
+    assert "by item vectors" in served.notes[0]
+    evaluation = model.evaluate(diversity=0.8)
+    assert evaluation.compared_by == ("item vectors",)
+    assert "diversity@10" in evaluation.metrics
