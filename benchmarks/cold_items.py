@@ -1,14 +1,19 @@
-"""Items without a training event: recall@10 by their vectors, against popularity and chance.
+"""Items without a training event: recall by their vectors, against popularity and chance.
 
     .venv/bin/python -m benchmarks.cold_items --data complete-journey.inter.gz
+    .venv/bin/python -m benchmarks.cold_items --data gowalla-checkins.inter.gz \
+        --vectors coordinates --users 600
 
 The log is cut by date: training ends `--days` twice before its end. An item whose first event comes
 later is cold, and so is every test event on it that is the first of its user (the model is asked
-for new items, not for repeats of them). The vector of an item is the sum of one random vector for
-each of its features, as if a text encoder had read them. Ranked among the cold items, and among
-all; ties count against the target. Compared with chance, with the training events of the item's
-product type (what is known of a cold item without a model), and with popularity, which cannot tell
-cold items apart. Writes a row of results/benchmarks/cold-items.json for each share of id dropout.
+for new items, not for repeats of them). With `--vectors features` the vector of an item is the sum
+of one random vector for each of its features, as if a text encoder had read them; with
+`coordinates` it says where a place is: random Fourier features of its position on the globe at
+`SCALES`, so that the product of two vectors falls with their distance. Ranked among the cold items,
+and among all; ties count against the target. Compared with chance, with popularity, which cannot
+tell cold items apart, with the training events of the item's kind (what is known of a cold item
+without a model), and with the items whose vectors are most similar to that of the user's last item.
+Writes a row of results/benchmarks/cold-items.json for each share of id dropout.
 """
 
 from __future__ import annotations
@@ -32,8 +37,10 @@ from linrec.evaluation.scorer import model_scorer
 from linrec.scoring import rank_of_target
 
 OUT = OUT_FOLDER / "cold-items.json"
-KIND = "product_type:token"
-K, ROWS = 10, 64
+KINDS = ("product_type:token", "category_id:token")
+KS, ROWS = (10, 100), 64
+SCALES = (1.0, 5.0, 25.0, 250.0)  # kilometres
+EARTH = 6_371.0
 Array = NDArray[Any]
 
 
@@ -45,6 +52,7 @@ def main() -> None:
     parser.add_argument("--days", type=float, default=28.0, help="of each held-out period")
     parser.add_argument("--item-events", type=int, default=5, help="that an item has at least")
     parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--vectors", choices=["features", "coordinates"], default="features")
     parser.add_argument("--id-dropout", type=float, nargs="+", default=[0.0, 0.1, 0.3])
     parser.add_argument("--vector-width", type=int, default=128)
     parser.add_argument("--seed", type=int, default=0)
@@ -56,7 +64,7 @@ def main() -> None:
     for share in args.id_dropout:
         row = {**environment(), **measure(args, store, end, share)}
         print(row, flush=True)
-        same = ("data", "users", "days", "seed", "id_dropout")
+        same = ("data", "users", "days", "vectors", "seed", "id_dropout")
         with_row(args.out, "python -m benchmarks.cold_items", row, same)
 
 
@@ -71,9 +79,13 @@ def prepared(args: argparse.Namespace) -> tuple[linrec.SequenceStore, float]:
         infer_schema=False,
     )
     items = items.filter(pl.col("item_id:token").cast(pl.Int64).is_in(log["item"].implode()))
-    vectors = vectors_of(items, args.vector_width, args.seed)
+    made = places if args.vectors == "coordinates" else vectors_of
+    vectors = made(items, args.vector_width, args.seed)
     ids = items["item_id:token"].cast(pl.Int64).to_numpy()
-    kinds = items.select(item=pl.Series(ids), kind=pl.col(KIND).fill_null("unknown"))
+    kinds = items.select(
+        item=pl.Series(ids),
+        kind=pl.col(next(name for name in KINDS if name in items.columns)).fill_null("unknown"),
+    )
     store = linrec.prepare(
         log, items=kinds, item_vectors=(ids, vectors), ties="shuffle",
         feature_kinds={"kind": "categorical"},
@@ -88,6 +100,20 @@ def vectors_of(items: pl.DataFrame, width: int, seed: int) -> Array:
         codes = items[name].fill_null("").rank("dense").to_numpy() - 1
         table += rng.normal(size=(int(codes.max()) + 1, width)).astype(np.float32)[codes]
     return table
+
+
+def places(items: pl.DataFrame, width: int, seed: int) -> Array:
+    """Random Fourier features of each place: [items, width]."""
+    degrees = [items[f"{name}:float"].cast(pl.Float64) for name in ("latitude", "longitude")]
+    latitude, longitude = (np.radians(each.fill_null(0.0).to_numpy()) for each in degrees)
+    x, y = np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude)
+    position = EARTH * np.stack([x, y, np.sin(latitude)], 1)
+    rng, parts = np.random.default_rng(seed), []
+    for scale in SCALES:
+        each = width // len(SCALES) // 2
+        phase = position @ (rng.normal(size=(3, each)) / scale)
+        parts += [np.cos(phase), np.sin(phase)]
+    return np.concatenate(parts, 1).astype(np.float32)
 
 
 def measure(
@@ -106,21 +132,25 @@ def measure(
     targets = torch.from_numpy(split.test.targets[rows])
     events = torch.from_numpy(trained).float()
     by_kind = kind_events(store, trained).expand(len(rows), -1)
+    near = nearest(store, split.test, rows)
     assert model.trained is not None
     return {
         "data": args.data.name.split(".")[0], "users": args.users, "days": args.days,
-        "seed": args.seed, "id_dropout": id_dropout, "epochs": model.trained.progress.epoch,
+        "vectors": args.vectors, "seed": args.seed, "id_dropout": id_dropout, "recall_at": list(KS),
+        "epochs": model.trained.progress.epoch,
         "items": store.n_items, "cold_items": int(cold.sum()), "cold_targets": len(rows),
         "valid_ndcg@10": model.trained.progress.best,
         "among_cold": {
             "model": recall(among_cold),
             "type_popularity": recall(rank_of_target(hidden_but(by_kind, cold), targets)),
-            "random": K / int(cold.sum()),
+            "similar_to_last": recall(rank_of_target(hidden_but(near, cold), targets)),
+            "random": [min(1.0, k / int(cold.sum())) for k in KS],
         },
         "among_all": {
             "model": recall(among_all),
             "popularity": recall(rank_of_target(events.expand(len(rows), -1), targets)),
-            "random": K / store.n_items,
+            "similar_to_last": recall(rank_of_target(near, targets)),
+            "random": [k / store.n_items for k in KS],
         },
         "test_ndcg@10": model.evaluate()["ndcg@10"],
     }  # fmt: skip
@@ -165,8 +195,19 @@ def hidden_but(scores: Tensor, cold: Tensor) -> Tensor:
     return scores.masked_fill(~cold, -torch.inf)
 
 
-def recall(found: Tensor) -> float:
-    return round(float((found < K).float().mean()), 4)
+def nearest(store: linrec.SequenceStore, test: Holdout, rows: Array) -> Tensor:
+    """[rows, n_items + 1], the cosine of each item's vector with that of the newest item."""
+    assert store.item_vectors is not None
+    unit = torch.nn.functional.normalize(torch.from_numpy(np.array(store.item_vectors)), dim=1)
+    last = test.histories.items[test.histories.ends[rows] - 1].astype(np.int64)
+    cosines = unit[last] @ unit.T
+    cosines[:, 0] = -torch.inf
+    return cosines
+
+
+def recall(found: Tensor) -> list[float]:
+    """At each of `KS`."""
+    return [round(float((found < k).float().mean()), 4) for k in KS]
 
 
 if __name__ == "__main__":

@@ -37,8 +37,9 @@ def write_json(path: Path, outcome: Any) -> None:
 def with_row(out: Path, command: str, row: dict[str, Any], same: tuple[str, ...]) -> None:
     """Add a row to the file; it replaces one with equal fields `same`."""
     rows = json.loads(out.read_text("utf-8"))["rows"] if out.is_file() else []
-    others = [old for old in rows if any(old[name] != row[name] for name in same)]
-    rows = sorted([*others, row], key=lambda one: tuple(one[name] for name in same))
+    others = [old for old in rows if any(old.get(name) != row[name] for name in same)]
+    # rows of before there was a field come first
+    rows = sorted([*others, row], key=lambda one: [(name in one, one.get(name)) for name in same])
     write_json(out, {"command": command, "rows": rows})
     print(f"wrote {out}")
 

@@ -1,14 +1,16 @@
 """A warm start against a full training: NDCG@10, and the share of the time that it takes.
 
-    .venv/bin/python -m benchmarks.warm --data gowalla-checkins.inter.gz --users 600
+    .venv/bin/python -m benchmarks.warm --data gowalla-checkins.inter.gz --users 600 --gap 1 7 28
 
-The log is cut by date. The earlier run reads the log without its last `--days` and holds out the
-two periods of that length before; the later ones read all of it and hold out its last two, so that
-nothing which they are tested on was known to the earlier run. Of the later ones, one is trained in
-full and the others start from the earlier run, for each number of epochs that is given. All have
-the same settings: recipe `default` without the trial of a repeat head. Time is that of the whole
-fit, validation included, in seconds of this process's processor, which do not depend on what else
-the machine does. Writes a row of results/benchmarks/warm.json.
+The log is cut by date. The later trainings read all of it, validate on its last `--days` but one
+period and are tested on the last. An earlier run for each `--gap` reads the log without its last
+so many days, and holds out two such periods before: it is what a refresh every `--gap` days starts
+from, and nothing that the later ones are tested on was known to it. Of the later ones, one is
+trained in full and the others start from an earlier run, for each number of epochs and each share
+of the learning rate that is given. All have the same settings: recipe `default` without the trial
+of a repeat head. Time is that of the whole fit, validation included, in seconds of this process's
+processor, which depend little on what else the machine does. Writes a row of
+results/benchmarks/warm.json for each gap.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,7 @@ import torch
 import linrec
 from benchmarks.environment import environment
 from benchmarks.results import OUT_FOLDER, with_row
+from linrec.runs.run import Run
 
 OUT = OUT_FOLDER / "warm.json"
 DAY = 86_400.0
@@ -38,26 +43,35 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=400, help="the first so many of the log")
     parser.add_argument("--days", type=float, default=28.0, help="of each held-out period")
     parser.add_argument(
+        "--gap", type=float, nargs="+", default=[1.0, 7.0, 28.0], help="days since the earlier run"
+    )
+    parser.add_argument(
         "--epochs", type=int, help="of the full trainings, in place of the recipe's"
     )
-    parser.add_argument("--warm-epochs", type=int, nargs="+", default=[3, 4, 5, 6])
+    parser.add_argument(
+        "--warm-epochs", type=int, nargs="+", default=[None], help="left out: the default"
+    )
+    parser.add_argument(
+        "--rate", type=float, nargs="+", default=[None], help="shares of the full learning rate"
+    )
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    row = {**environment(), **measure(args)}
-    print(row)
-    with_row(args.out, "python -m benchmarks.warm", row, ("data", "users", "days", "seed"))
+    for row in measure(args):
+        print(row, flush=True)
+        same = ("data", "users", "days", "gap", "seed")
+        with_row(args.out, "python -m benchmarks.warm", {**environment(), **row}, same)
 
 
-def measure(args: argparse.Namespace) -> dict[str, Any]:
+def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One row for each gap."""
     log = pl.read_csv(args.data, separator="\t").select(**COLUMNS)
     some = log["user"].unique(maintain_order=True).head(args.users)
     log = log.filter(pl.col("user").is_in(some.implode()))
     end, period = float(log["time"].max()), args.days * DAY  # type: ignore[arg-type]
-    before = log.filter(pl.col("time") <= end - period)
     settings = {
         "width": args.width,
         "repeat_head": "off",
@@ -66,31 +80,49 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     }
     if args.epochs:
         settings["epochs"] = args.epochs
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "before"
-        linrec.Recommender(**settings, **dates(end - period, period)).fit(
-            linrec.prepare(before, min_item_events=5), run
-        )
-        store, now = linrec.prepare(log, min_item_events=5), dates(end, period)
-        full, _ = fitted(store, **settings, **now)
-        warm: list[dict[str, Any]] = []
-        for epochs in args.warm_epochs:
-            row, model = fitted(store, start=run, epochs=epochs, **now)
-            row["share_of_ndcg"] = row["ndcg@10"] / full["ndcg@10"]
-            row["share_of_time"] = row["seconds"] / full["seconds"]
-            print(row, flush=True)
-            warm.append(row)
-    return {
-        "data": args.data.name.split(".")[0],
-        "users": args.users,
-        "days": args.days,
-        "seed": args.seed,
-        "width": args.width,
-        "events": store.n_events,
-        "items": model.description.start["changes"]["items"],  # type: ignore[index]
-        "full": full,
-        "warm": warm,
-    }
+    store, now = linrec.prepare(log, min_item_events=5), dates(end, period)
+    full, _ = fitted(store, **settings, **now)
+    print(full, flush=True)
+    for gap in args.gap:
+        with tempfile.TemporaryDirectory() as folder:
+            run, before = Path(folder) / "before", end - gap * DAY
+            linrec.Recommender(**settings, **dates(before, period)).fit(
+                linrec.prepare(log.filter(pl.col("time") <= before), min_item_events=5), run
+            )
+            warm = list(warm_starts(args, store, run, now, full))
+            items = Run.open(run).catalogue.ids.index_of(store.item_table["item"])
+        yield {
+            "data": args.data.name.split(".")[0],
+            "users": args.users,
+            "days": args.days,
+            "gap": gap,
+            "seed": args.seed,
+            "width": args.width,
+            "events": store.n_events,
+            "new_events": int((log["time"] > before).sum()),
+            "items": {"old": int((items > 0).sum()), "new": int((items < 0).sum())},
+            "full": full,
+            "warm": warm,
+        }
+
+
+def warm_starts(
+    args: argparse.Namespace,
+    store: linrec.SequenceStore,
+    run: Path,
+    now: dict[str, Any],
+    full: dict[str, Any],
+) -> Iterator[dict[str, Any]]:
+    """One for each number of epochs and share of the learning rate."""
+    full_rate = Run.open(run).config.training.learning_rate
+    for epochs, share in product(args.warm_epochs, args.rate):
+        rate = None if share is None else share * full_rate
+        row, model = fitted(store, start=run, epochs=epochs, learning_rate=rate, **now)
+        row["learning_rate"] = model.config.training.learning_rate
+        row["share_of_ndcg"] = row["ndcg@10"] / full["ndcg@10"]
+        row["share_of_time"] = row["seconds"] / full["seconds"]
+        print(row, flush=True)
+        yield row
 
 
 def fitted(

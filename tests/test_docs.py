@@ -26,7 +26,11 @@ PAGES = ["README.md", *sorted(str(p.relative_to(REPO)) for p in (REPO / "docs").
 PROSE = {"docs/architecture.md", "docs/log.md", "docs/page.md", "docs/results.md"}
 API = "docs/api/"  # written from docstrings, whose examples tests/test_examples.py runs
 TUTORIALS = "docs/tutorials/"
-DATASETS = ("complete-journey", "ml-latest-small")  # of the tutorials, used where they are there
+DATASETS = (
+    "complete-journey",
+    "gowalla-checkins",
+    "ml-latest-small",
+)  # of the tutorials, used where they are there
 PYTHON = {"python", "py"}
 SHELL = {"bash", "sh", "shell", "console"}
 FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*([\w+-]*)")

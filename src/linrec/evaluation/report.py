@@ -206,7 +206,8 @@ def evaluate(
     options = options or EvaluationOptions()
     holdout = split.part(options.split)
     owners = holdout.owners
-    similarity = similarity_of(store.item_table) if options.protocol == "full" else None
+    full = options.protocol == "full"
+    similarity = similarity_of(store.item_table, store.item_vectors) if full else None
     measures = ListMeasures.of(split.train.item_counts(store.n_items), similarity)
     reranker = Reranker.of(options.diversity, similarity)
     limits = replace(_rank_options(options), measures=measures)

@@ -65,8 +65,9 @@ class Reranker:
         if similarity is None:
             raise InputError(
                 f"{argument('diversity', diversity)} needs items that can be compared, and they "
-                f"have no features; prepare the dataset with {argument('items')} set to a file of "
-                f"items and train again, or leave {argument('diversity')} out"
+                f"have neither features nor vectors; prepare the dataset with "
+                f"{argument('items')} set to a file of items and train again, or leave "
+                f"{argument('diversity')} out"
             )
         return cls(diversity, similarity)
 

@@ -71,8 +71,8 @@ class Catalogue:
 
     @cached_property
     def similarity(self) -> ItemSimilarity | None:
-        """How alike the items are; None if they have no features."""
-        return similarity_of(self.table)
+        """How alike the items are; None if they have neither features nor vectors."""
+        return similarity_of(self.table, self.vectors)
 
     def cold_start_scores(self) -> Tensor:
         """Scores for users without a known item: events of each item, [n_items + 1] float32."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from linrec.serving.settings import EngineSettings
 
 if TYPE_CHECKING:
+    from linrec.runs.extending import NewItem
     from linrec.serving.appending import (
         Append,
         Appended,
@@ -34,6 +35,7 @@ __all__ = [
     "FutureEventError",
     "LateEventError",
     "NewEvent",
+    "NewItem",
     "RecommendRequest",
     "RecommendResponse",
     "Store",
@@ -60,6 +62,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "NewItem":
+        return import_module("linrec.runs.extending").NewItem
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"linrec.serving.{home}"), name)

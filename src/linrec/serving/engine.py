@@ -13,6 +13,7 @@ import numpy as np
 
 from linrec.evaluation import Reranker
 from linrec.serving import ranking
+from linrec.serving.added import AddedItems, TakesItems
 from linrec.serving.appending import (
     Append,
     Appended,
@@ -69,7 +70,7 @@ SECONDS_OF_DAY = 86_400
 EXPIRE_AT_ONCE = 100  # users; other writers wait meanwhile
 
 
-class Engine:
+class Engine(TakesItems):
     """One model, one store, any number of threads.
 
     Examples:
@@ -101,14 +102,15 @@ class Engine:
         if self.settings.unsafe_store == "refuse":
             for warning in store.warnings():
                 raise InputError(f"{warning}, or allow it with {argument('unsafe_store', 'warn')}")
-        self._model = self._opened(run)
+        self.added = AddedItems(store)
+        self._model = self.added.extended(self._opened(run))
         self._fit: ServedModel | None = None  # the model that was found to be fit
         self._reloading = Lock()
         self._long_work = LongWork(self.settings.long_work, self.settings.max_waiting_long)
         self.rebuilt = 0
         self._heads = HeadCache(store, self.settings.cache_mb << 20)
         self.rules = SharedRules(store)
-        appender = Appender(store, self._heads, self.settings, lambda: self._model)
+        appender = Appender(store, self._heads, self.settings, lambda: self.model)
         self._appends: Batcher[Append, Appended] = self._batcher(appender.append, "append")
         self._recommends: Batcher[RecommendRequest, RecommendResponse | None] = self._batcher(
             lambda requests: self._recommending().respond(requests), "recommend"
@@ -129,10 +131,6 @@ class Engine:
             max_waiting=given.max_waiting,
             name=name,
         )
-
-    @property
-    def model(self) -> ServedModel:
-        return self._model
 
     def append(self, user: str, events: Sequence[NewEvent]) -> Appended:
         """Keep events and advance the user's state; an event id that is known is left out."""
@@ -195,7 +193,7 @@ class Engine:
         self._recommends.enqueue(requests, deliver, scope)
 
     def _recommending(self) -> Recommending:
-        return Recommending(self._model, self._heads, self.rules, self.settings.diversity)
+        return Recommending(self.model, self._heads, self.rules, self.settings.diversity)
 
     def recommend_slowly(self, request: RecommendRequest) -> RecommendResponse:
         """Of a history that has to be read or encoded first, in the caller's own thread."""
@@ -341,6 +339,7 @@ class Engine:
             model = self._opened(folder)
             if model.fingerprint == self._model.fingerprint:
                 return False
+            model = self.added.extended(model)
             check_canary(model, self._model, self.store)
             self._model = model
             return True

@@ -18,6 +18,8 @@ from linrec.data.dataset.context import given_codes
 from linrec.data.dataset.past_counts import ItemCounts, counts_of_users
 from linrec.files.guard import reading
 from linrec.layers.repeats import additions
+from linrec.runs.catalogue import Catalogue
+from linrec.runs.extending import NewItem, problems_of, with_items
 from linrec.runs.manifest import checksum_of
 from linrec.runs.run import Run
 from linrec.runs.weights import AnyModel
@@ -47,11 +49,42 @@ class ServedModel:
 
         seen: what to do with seen items where a request does not say; None: as the run says.
         """
-        self.run, self._seen = Path(run), seen
-        opened, model = Run.load(self.run)
-        self.fingerprint = _fingerprint(opened.model_checksums)
+        opened, model = Run.load(Path(run))
+        self.run, self._seen, self._ann_from = Path(run), seen, ann_from
         self.config, self.description = opened.config, opened.description
-        catalogue = opened.catalogue
+        # of the run; `key` is what states are stored under, which depend on the items too
+        self.fingerprint = self.key = _fingerprint(opened.model_checksums)
+        self.base = self  # without added items
+        self._hold(opened.catalogue, model)
+
+    def with_items(self, items: Sequence[NewItem], digest: bytes) -> ServedModel:
+        """The same model with these items after its own. digest: of what is known of them."""
+        base = self.base
+        if not items:
+            return base
+        assert isinstance(base._model, Backbone), "baselines take no new items"
+        made = object.__new__(ServedModel)
+        made.run, made._seen, made._ann_from = base.run, base._seen, base._ann_from
+        made.config, made.description = base.config, base.description
+        made.fingerprint, made.base = base.fingerprint, base
+        # events of an item are left out before it is known: other items, other states
+        made.key = blake2b(digest, digest_size=FINGERPRINT, key=base.fingerprint).digest()
+        made._hold(*with_items(base._model, base.description, base.catalogue, items))
+        return made
+
+    def problems_of(self, items: Sequence[NewItem]) -> dict[str, str]:
+        """Why each of these items cannot be added, where one cannot."""
+        base = self.base
+        new = [item for item in items if base.index(item.item) is None]
+        known = {
+            item.item: f"the run knows the item {item.item!r} already, by events of its own; leave "
+            "it out"
+            for item in items
+            if base.index(item.item) is not None
+        }
+        return known | problems_of(new, base._model, base.catalogue)
+
+    def _hold(self, catalogue: Catalogue, model: AnyModel) -> None:
         self._model = model.requires_grad_(False)
         self.catalogue, table = catalogue, catalogue.table
         self.ids: list[str] = [str(item) for item in table["item"]]
@@ -65,7 +98,8 @@ class ServedModel:
         self._repeat = model.repeat if isinstance(model, Backbone) else None
         self.why_no_state = NO_STATE if isinstance(model, Baseline) else model.why_no_state()
         self.index_of_vectors = None
-        if self.vectors is not None and ann_from is not None and self.n_items >= ann_from:
+        enough = self._ann_from is not None and self.n_items >= self._ann_from
+        if self.vectors is not None and enough:
             assert isinstance(model, Backbone)
             # without what may not be shown: an approximate search has no place for -inf
             self.index_of_vectors = AnnIndex(self.vectors, model.item_bias())
@@ -164,19 +198,19 @@ class ServedModel:
 
     def read_behind(self, head: Head) -> tuple[Snapshot | None, int]:
         """This model's newest snapshot, and how many events arrived since."""
-        stored = head.snapshot_of(self.fingerprint)
+        stored = head.snapshot_of(self.key)
         if stored is None or not 0 <= stored.missing <= head.events:
             return None, 0
-        found: Snapshot | None = head.unpacked.get(self.fingerprint)
+        found: Snapshot | None = head.unpacked.get(self.key)
         if found is None:
             origin = Origin(stored.version, stored.events)
-            found = unpack(stored.content, origin, self.fingerprint, self.states.bytes)
+            found = unpack(stored.content, origin, self.key, self.states.bytes)
             if found is not None:
-                head.unpacked[self.fingerprint] = found
+                head.unpacked[self.key] = found
         return found, stored.missing
 
     def write(self, snapshot: Snapshot, origin: Origin) -> bytes:
-        return pack(snapshot, origin, self.fingerprint, self.n_items)
+        return pack(snapshot, origin, self.key, self.n_items)
 
     @torch.inference_mode()
     def hidden(self, states: Sequence[bytes], at: Sequence[float]) -> Tensor:

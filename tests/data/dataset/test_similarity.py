@@ -51,9 +51,12 @@ def test_numbers_are_alike_in_one_bucket() -> None:
     assert pairs[0, 0].tolist() == [1.0, 0.0]
 
 
-def test_vectors_come_before_features() -> None:
+def test_by_vectors_where_there_are_no_features() -> None:
     vectors = np.array([[0, 0], [3, 4], [0, 2], [0, -1], [0, 0], [1, 0]], np.float64)
-    found = similarity_of(films(), vectors)
+    by_features = similarity_of(films(), vectors)
+    assert by_features is not None
+    assert "item vectors" not in by_features.by
+    found = similarity_of(films().select("item", "title", "events"), vectors)
     assert found is not None
     assert found.by == ("item vectors",)
     cosines = found.between(np.array([[1]]), np.array([[2, 3, 4, 5]]))[0, 0]

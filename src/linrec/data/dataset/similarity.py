@@ -1,4 +1,4 @@
-"""How alike two items are: the cosine of their vectors, or of what their features have in common.
+"""How alike two items are: the cosine of what their features have in common, or of their vectors.
 
 Of features, each one an item has is a part of its vector: 1 at its value (a number: at its quantile
 bucket), at several values 1 / sqrt(number of them) each. The vector is scaled to length 1, so that
@@ -41,15 +41,15 @@ class ItemSimilarity:
 def similarity_of(
     table: pl.DataFrame, vectors: NDArray[np.floating] | None = None
 ) -> ItemSimilarity | None:
-    """By the given vectors, else by all features of the table; None if there is neither.
+    """By all features of the table, else by the given vectors; None if there is neither.
 
     table: one row per item, in index order.  vectors: [n_items + 1, d], row PAD first.
     """
-    if vectors is not None:
-        return ItemSimilarity(_unit(np.array(vectors, np.float32)), ("item vectors",))
     fields = [_field(table, name) for name in table.columns if name not in NOT_COMPARED]
     told = [(field, field.codes(table)) for field in fields if field is not None]
     parts = {field.name: codes for field, codes in told if (codes[1:] != codes[1:2]).any()}
+    if not parts and vectors is not None:
+        return ItemSimilarity(_unit(np.array(vectors, np.float32)), ("item vectors",))
     if not parts:
         return None
     room = min(max(MAX_VALUES // (len(table) + 1), MIN_WIDTH), MAX_WIDTH) // len(parts)

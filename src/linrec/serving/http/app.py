@@ -20,6 +20,7 @@ from linrec.serving.http.browsers import BrowserGuard
 from linrec.serving.http.docs_page import mount_docs
 from linrec.serving.http.errors import handle_errors
 from linrec.serving.http.hot import HotRoutes
+from linrec.serving.http.items import items_api
 from linrec.serving.http.limits import InProgress, RequestLimits
 from linrec.serving.http.observing import Metrics, RequestLog
 from linrec.serving.http.options import HttpOptions, Sharing
@@ -61,6 +62,7 @@ def create_app(
     app.state.engine, app.state.metrics, app.state.reloader = engine, metrics, reloader
     app.include_router(api)
     app.include_router(rules_api)
+    app.include_router(items_api)
     app.include_router(open_to_all)
     app.include_router(reloader.router(guarded=options.token is not None))
     handle_errors(app)
