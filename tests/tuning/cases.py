@@ -11,11 +11,14 @@ from linrec.tuning.results import Tuned
 from tests.training.cases import SMALL
 
 SPACE: dict[str, Any] = {
-    "learning_rate": {"low": 0.0003, "high": 0.1, "log": True},
+    "learning_rate": {"low": 0.0001, "high": 0.03, "log": True},
     "dropout": {"low": 0.0, "high": 0.8},
     "width": {"choices": [8, 16]},
 }
-FIXED = {name: value for name, value in SMALL.items() if name not in SPACE} | {"epochs": 3}
+FIXED = {name: value for name, value in SMALL.items() if name not in SPACE} | {
+    "epochs": 3,
+    "batch_tokens": 256,
+}
 
 
 def space_file(path: Path) -> Path:

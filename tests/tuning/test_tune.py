@@ -48,8 +48,8 @@ def test_the_best_of_all_trials_wins(tuned: Tuned) -> None:
     assert tuned.value == complete["ndcg@10"].max()
     assert tuned.trials["learning_rate"].n_unique() == 8
     assert set(tuned.trials["width"]) == {8, 16}
-    # it learns the cycle, which the worst of the space do not
-    assert tuned.value > 2 * complete["ndcg@10"].min()
+    # it learns the cycle better than the worst of the space
+    assert tuned.value > 1.5 * tuned.trials["ndcg@10"].min()
 
 
 def test_the_recipe_trains_the_winner(
