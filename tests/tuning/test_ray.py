@@ -108,6 +108,7 @@ def test_no_more_trials_at_once_than_allowed(dataset: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.xdist_group("ray")
 def test_ctrl_c_and_a_kill_leave_no_process_behind(dataset: Path, tmp_path: Path) -> None:
     space = space_file(tmp_path / "space.toml")
@@ -117,8 +118,6 @@ def test_ctrl_c_and_a_kill_leave_no_process_behind(dataset: Path, tmp_path: Path
                  "--trials", 500, "--engine", "ray", *flags_of(FIXED)]  # fmt: skip
         process = subprocess.Popen(
             [sys.executable, "-m", "linrec", *map(str, words)], stdout=subprocess.PIPE, text=True,
-            # Python's usual answer to Ctrl-C, which a test run in the background does not have
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:
@@ -180,7 +179,7 @@ def test_workers_that_cannot_take_part(
     assert moved.path is not None
     moved.path.rename(tmp_path / "elsewhere")
     with (
-        pytest.raises(InputError, match="does not see .*; put the dataset where all"),
+        pytest.raises(InputError, match=r"does not see .*; put the dataset where all"),
         ray_engine.cluster(TuneOptions(engine="ray"), moved),
     ):
         pass

@@ -59,7 +59,7 @@ def test_a_wrong_space_is_one_sentence(content: dict[str, Any], words: str) -> N
 
 
 def test_files_that_are_no_space(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read the space .*No such file"):
+    with pytest.raises(InputError, match=r"cannot read the space .*No such file"):
         read_space(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("[width\n")
     with pytest.raises(InputError, match="is not valid TOML"):

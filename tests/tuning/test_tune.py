@@ -141,7 +141,7 @@ def test_a_killed_study_continues_to_the_same_trials(
     assert comparable(whole).equals(comparable(tuned))
 
 
-def test_trials_see_nothing_of_the_test_split(tuned: Tuned, tmp_path: Path) -> None:
+def test_trials_see_nothing_of_the_test_split(tmp_path: Path) -> None:
     """Other last events: the same trials to the last bit, and another figure of the winner."""
     events = cycle_events().sort("user", "time", maintain_order=True)
     last = events.select(pl.col("time") == pl.col("time").max().over("user")).to_series()
@@ -181,7 +181,7 @@ def test_hours_stop_a_trial_which_is_repeated(
     store: SequenceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, left = tmp_path / "study", iter([3600.0, 3600.0, 1e-6, 1e-6, 1e-6])
-    monkeypatch.setattr(driver.Driver, "seconds_left", property(lambda self: next(left, 0.0)))
+    monkeypatch.setattr(driver.Driver, "seconds_left", property(lambda _: next(left, 0.0)))
     cut = search(store, out, trials=4, hours=1)
     assert len(cut.trials) == 1
     monkeypatch.undo()
@@ -229,9 +229,7 @@ def test_bad_trials_are_pruned(
         search(store, tmp_path / "memory", trials=2)
 
 
-def test_another_study_is_refused_with_the_difference(
-    tuned: Tuned, store: SequenceStore, tmp_path: Path
-) -> None:
+def test_another_study_is_refused_with_the_difference(tuned: Tuned, store: SequenceStore) -> None:
     before = (tuned.folder / "study.json").read_bytes()
     for changes, words in (
         ({"inner": 8}, "inner was 16 and now is 8"),
