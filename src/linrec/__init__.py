@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from linrec.data.preparing.prepare import PrepareOptions, prepare
     from linrec.recommender import Recommender, load
     from linrec.transplant import TransplantReport, replace_attention
+    from linrec.tuning.tune import tune
     from linrec.types import InputError, Recommendations
 
 __version__: str
@@ -33,6 +34,7 @@ __all__ = [
     "ops",
     "prepare",
     "replace_attention",
+    "tune",
 ]
 
 # imported on first use: the help of `linrec` needs neither torch nor polars
@@ -46,6 +48,7 @@ _HOMES = {
     "load": "linrec.recommender",
     "prepare": "linrec.data.preparing.prepare",
     "replace_attention": "linrec.transplant",
+    "tune": "linrec.tuning.tune",
 }
 
 

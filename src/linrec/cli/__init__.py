@@ -21,6 +21,7 @@ from linrec.cli.recommend import recommend
 from linrec.cli.serve import serve
 from linrec.cli.store import app as store_app
 from linrec.cli.train import train
+from linrec.cli.tune import tune
 from linrec.training.world import WorkerLostError
 from linrec.types import InputError, LinrecError
 
@@ -58,7 +59,7 @@ def _linrec(
 
 
 _COMMANDS = (
-    download, prepare, describe, train, recipes, evaluate, compare, recommend, serve, ingest,
+    download, prepare, describe, train, tune, recipes, evaluate, compare, recommend, serve, ingest,
     export, demo,
 )  # fmt: skip
 for _command in _COMMANDS:

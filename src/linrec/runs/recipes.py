@@ -9,6 +9,7 @@ from typing import Any
 
 from linrec.baselines.config import CONFIGS as BASELINE_CONFIGS
 from linrec.baselines.config import BaselineConfig
+from linrec.files.toml import toml_table, toml_value
 from linrec.runs.config import Content, RunConfig, parse, with_settings
 from linrec.types import InputError, argument
 
@@ -50,6 +51,13 @@ def settings_in(name: str) -> dict[str, Any]:
     content = _read(name)
     settings: dict[str, Any] = content.get("model", {}) | content.get("training", {})
     return settings
+
+
+def recipe_toml(config: RunConfig, description: str) -> str:
+    """A recipe with every setting of a run, whatever the defaults are when it is read."""
+    content = config.as_dict()
+    tables = [toml_table(part, content[part]) for part in ("model", "training")]
+    return "\n".join([f"description = {toml_value(description)}\n", *tables])
 
 
 def _read(name: str) -> dict[str, Any]:

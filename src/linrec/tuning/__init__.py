@@ -1,0 +1,1 @@
+"""A search for settings: trials of short trainings, judged on validation alone."""
