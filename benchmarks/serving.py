@@ -9,14 +9,15 @@ of the history, with a state that is advanced and with a model that re-encodes (
 on last-position, which reads both ways), lengths in turns; recall of the index against exact lists.
 A fourth, `open_loop`, sends requests at 70 % of what the first part reached, each at its fixed
 time, and compares a sample of the lists with offline ones; a fifth is benchmarks.serving_engine.
-Run it while nothing else runs. Writes results/benchmarks/serving.json and serving.png, and the
-tables of docs/serving.md.
+The generator is pinned to the last core. Run it while nothing else runs. Writes
+results/benchmarks/serving.json and serving.png, and the tables of docs/serving.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -99,7 +100,8 @@ def served(run: Path, place: str, threads: int) -> Iterator[int]:
 
 
 def generated(plan: dict[str, Any]) -> dict[str, Any]:
-    """Run the generator; a failed request would make its figures worthless."""
+    """Run the generator, on the last core; a failed request would make its figures worthless."""
+    plan = plan | {"core": (os.cpu_count() or 1) - 1}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.serving_load"], input=json.dumps(plan),
         cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False,
