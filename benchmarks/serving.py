@@ -9,14 +9,15 @@ of the history, with a state that is advanced and with a model that re-encodes (
 on last-position, which reads both ways), lengths in turns; recall of the index against exact lists.
 A fourth, `open_loop`, sends requests at 70 % of what the first part reached, each at its fixed
 time, and compares a sample of the lists with offline ones; a fifth is benchmarks.serving_engine.
-Run it while nothing else runs. Writes results/benchmarks/serving.json and serving.png, and the
-tables of docs/serving.md.
+The generator is pinned to the last core. Run it while nothing else runs. Writes
+results/benchmarks/serving.json and serving.png, and the tables of docs/serving.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,7 @@ import polars as pl
 import torch
 
 import linrec
-from benchmarks import serving_engine
+from benchmarks import serving_engine, serving_workers
 from benchmarks.environment import ROOT, environment
 from benchmarks.results import write_json
 from linrec.data.dataset.store import SequenceStore
@@ -46,7 +47,7 @@ OUT, PAGE = ROOT / "results/benchmarks/serving.json", ROOT / "docs" / "serving.m
 BEGIN, END = "<!-- figures -->\n", "<!-- /figures -->"
 SIZE: dict[str, Any] = {"width": 128, "heads": 8, "layers": 2, "inner": 256, "positions": 256}
 SOME_ITEMS = 2_000  # that a user returns to, so that there is always something new to recommend
-KEEP = 1_000_000  # no event is dropped while measuring
+KEEP = 10_000_000  # no event is dropped while measuring
 SHARE = 0.7  # of the highest rate, for latency at a fixed rate
 SAMPLE = 0.005  # of the answers, compared with offline ones
 NEWEST = 1_000  # events of a user that a page of the API has
@@ -99,7 +100,8 @@ def served(run: Path, place: str, threads: int) -> Iterator[int]:
 
 
 def generated(plan: dict[str, Any]) -> dict[str, Any]:
-    """Run the generator; a failed request would make its figures worthless."""
+    """Run the generator, on the last core; a failed request would make its figures worthless."""
+    plan = plan | {"core": (os.cpu_count() or 1) - 1}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.serving_load"], input=json.dumps(plan),
         cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False,
@@ -120,7 +122,7 @@ def recommend_request(user: str) -> tuple[str, dict[str, Any]]:
     return "/v1/recommendations", {"user": user, "k": 10}
 
 
-def load(base: Path, args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+def load(base: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Many users with a hundred events each: as fast as it goes, then at a fixed rate."""
     run, place = make_run(base / "load", catalogue(args.items), **SIZE), str(base / "load.sqlite")
     fill(run, place, {f"user-{n}": 100 for n in range(args.users)}, args)
@@ -145,7 +147,11 @@ def load(base: Path, args: argparse.Namespace) -> dict[str, list[dict[str, Any]]
             at_fixed_rate(run, port, {"kind": kind, "requests": requests}, rows, args)
             for kind, requests in kinds.items()
         ]
-    return {"load": rows, "open_loop": [row for some in open_loop for row in some]}
+    return {
+        "load": rows,
+        "open_loop": [row for some in open_loop for row in some],
+        "workers": serving_workers.measure(run, place, kinds, args),
+    }
 
 
 def at_fixed_rate(
@@ -206,18 +212,19 @@ def fill(run: Path, place: str, users: dict[str, int], args: argparse.Namespace)
 def history(base: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for way, settings in WAYS.items():
+        lengths = [n for n in args.lengths if way == "state" or n <= args.max_encoded]
         run = make_run(base / way, catalogue(args.items), **SIZE, **settings)
         place = str(base / f"{way}.sqlite")
-        fill(run, place, {f"long-{length}": length for length in args.lengths}, args)
+        fill(run, place, {f"long-{length}": length for length in lengths}, args)
         requests = [
-            make for length in args.lengths
+            make for length in lengths
             for make in (event(f"long-{length}", "item-1"), recommend_request(f"long-{length}"))
         ]  # fmt: skip
         with served(run, place, args.threads) as port:
             plan = {"port": port, "connections": 1, "seconds": args.history_seconds,
                     "most": args.repeats * len(requests), "requests": requests}  # fmt: skip
             each = generated(plan)["each"]
-        for at, length in enumerate(args.lengths):
+        for at, length in enumerate(lengths):
             for kind, found in zip(("events", "recommendations"), each[2 * at :], strict=False):
                 rows.append({"way": way, "kind": kind, "length": length} | found)
                 print(rows[-1])
@@ -278,6 +285,8 @@ def tables(outcome: dict[str, Any]) -> str:
     ]
     if "open_loop" in outcome:
         lines += ["", *open_loop_table(outcome["open_loop"])]
+    if "workers" in outcome:
+        lines += ["", *serving_workers.table(outcome["workers"])]
     if "engine" in outcome:
         lines += ["", *serving_engine.tables(outcome["engine"])]
     lines += ["", "| model | request | events in the history | p50 ms | p99 ms |", "|" + "---|" * 5]
@@ -316,9 +325,8 @@ def growth(rows: list[dict[str, Any]]) -> str:
         for kind in ("events", "recommendations"):
             some = [row for row in rows if (row["way"], row["kind"]) == (way, kind)]
             ratio = some[-1]["p99_ms"] / some[0]["p99_ms"]
-            texts.append(f"{way}, {kind}: {ratio:.2f} x")
-    first, last = rows[0]["length"], max(row["length"] for row in rows)
-    return f"p99 at {last:,} events against {first:,}: {'; '.join(texts)}."
+            texts.append(f"{way}, {kind}: {ratio:.2f} x ({some[-1]['length']:,} events)")
+    return f"p99 at the longest history against {rows[0]['length']:,}: {'; '.join(texts)}."
 
 
 def sentence(found: dict[str, Any]) -> str:
@@ -357,7 +365,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--users", type=int, default=200)
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--seconds", type=float, default=10, help="of each load")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[10, 1_000, 100_000])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[10, 1_000, 100_000, 1_000_000])
+    parser.add_argument("--max-encoded", type=int, default=100_000, help="history to re-encode")
     parser.add_argument("--repeats", type=int, default=1_000, help="requests of each length")
     parser.add_argument("--history-seconds", type=float, default=300, help="at most, for each way")
     parser.add_argument("--ann-items", type=int, default=200_000)

@@ -5,7 +5,8 @@ Reads a plan from standard input (JSON) and writes what it measured to standard 
 Connections take turns through the requests. "{n}" in a body becomes a number never used before.
 With "rate" (requests a second) a request is due at a fixed time whether or not earlier ones were
 answered, and its latency counts from then, so that a stall is not hidden by clients that wait.
-"sample" is the share of answers to return, each with the position of its request.
+"sample" is the share of answers to return, each with the position of its request; "core" is where
+the generator runs.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import sys
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -35,7 +37,9 @@ async def load(plan: dict[str, Any]) -> dict[str, Any]:
     samples: list[tuple[int, Any]] = []
     every = round(1 / plan["sample"]) if plan.get("sample") else 0
     failed = 0
-    begin = perf_counter()
+    if "core" in plan:
+        os.sched_setaffinity(0, [plan["core"]])
+    begin, begin_cpu = perf_counter(), process_time()
     until, rate = begin + plan["seconds"], plan.get("rate")
 
     async def connection() -> None:
@@ -65,6 +69,7 @@ async def load(plan: dict[str, Any]) -> dict[str, Any]:
         "all": summary(list(itertools.chain.from_iterable(times))),
         "each": [summary(some) for some in times],
         "samples": samples,
+        "cpu_seconds": process_time() - begin_cpu,
     }
 
 

@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -171,11 +171,10 @@ def test_redis_goes_and_comes_back(run: Path, redis_server: RedisServer) -> None
 class SmallDisk(SQLiteStore):
     pages = 40
 
-    @contextlib.contextmanager
-    def _borrowed(self) -> Iterator[sqlite3.Connection]:
-        with super()._borrowed() as connection:
-            connection.execute(f"PRAGMA max_page_count={self.pages}")
-            yield connection
+    def _borrow(self) -> sqlite3.Connection:
+        connection = super()._borrow()
+        connection.execute(f"PRAGMA max_page_count={self.pages}")
+        return connection
 
 
 def test_a_full_disk(

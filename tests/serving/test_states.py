@@ -14,6 +14,7 @@ from linrec import ops
 from linrec.backbones import Backbone
 from linrec.backbones.state import tensors_of
 from linrec.serving.past import Past
+from linrec.serving.snapshot import FINGERPRINT, ROUND, Origin, Snapshot, pack, unpack
 from linrec.serving.states import CompiledStates, States, states_of
 from tests.contracts.cases import CAUSAL_BACKBONES, CLOCK, LINEAR_ATTENTION, plain_model
 from tests.training.cases import N_ITEMS
@@ -114,3 +115,16 @@ def test_without_kernels_and_in_double_precision_there_is_none() -> None:
     with ops.without_kernels():
         assert not isinstance(states_of(made), CompiledStates)
     assert not isinstance(states_of(made.double()), CompiledStates)
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 200])
+def test_seen_items_survive_a_record_of_round_size(count: int) -> None:
+    seen = np.arange(1, 1 + count, dtype=np.int64) * 3
+    origin, fingerprint = Origin("v" * 16, count), b"f" * FINGERPRINT
+    content = pack(Snapshot(b"state", seen), origin, fingerprint, 1_000_000)
+    found = unpack(content, origin, fingerprint, 5)
+    assert found is not None
+    np.testing.assert_array_equal(found.seen, seen)
+    more = Snapshot(b"state", np.append(seen, 3_000))
+    grown = len(pack(more, origin, fingerprint, 1_000_000)) - len(content)
+    assert grown == (ROUND if 4 * count % ROUND == 0 else 0)

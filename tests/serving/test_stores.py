@@ -142,7 +142,7 @@ def test_forgotten_bytes_are_off_the_disk(tmp_path: Path) -> None:
 
 
 def limit_pages(store: SQLiteStore, more: int) -> None:
-    with store._borrowed() as connection:  # alone, so it is the one that will write
+    with store._reading() as connection:  # alone, so it is the one that will write
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count={pages + more}")
 

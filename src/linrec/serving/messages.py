@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from linrec.evaluation.reranking import check_diversity
 from linrec.serving.past import HistoryEvent, RequestTime, check_request_time, given_events
@@ -15,8 +15,9 @@ Source = Literal["model", "cold-start"]
 StateStatus = Literal["current", "stale", "none"]
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
+    """A tuple, because ten of them are made for every list."""
+
     item: str
     title: str | None
     score: float

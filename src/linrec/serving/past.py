@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import time
 from typing import Literal
@@ -39,13 +39,12 @@ class Past:
 
     @classmethod
     def of(
-        cls, events: Iterable[tuple[int, float]], context: Sequence[Sequence[int]] | None = None
+        cls, events: Sequence[tuple[int, float]], context: Sequence[Sequence[int]] | None = None
     ) -> Past:
         """context: the codes of each event."""
-        pairs = list(events)
-        items, times = ([pair[side] for pair in pairs] for side in (0, 1))
-        codes = None if context is None else np.array(context, np.int32)
-        return cls(np.array(items, np.int64), np.array(times, np.float64), codes)
+        items = np.array([item for item, _ in events], np.int64)
+        times = np.array([time for _, time in events], np.float64)
+        return cls(items, times, None if context is None else np.array(context, np.int32))
 
     def __len__(self) -> int:
         return len(self.items)

@@ -59,6 +59,8 @@ def _reranked(request: RankRequest, pool: Ranked) -> Ranked:
 
 
 def _by_scores(requests: Sequence[RankRequest]) -> list[Ranked]:
+    if requests[0].model.index_of_vectors is None:
+        return _in_full(requests)
     requests = _encoded(requests)
     lists = _approximately(requests)
     rest = [row for row, ranked in enumerate(lists) if ranked is None]
@@ -66,6 +68,14 @@ def _by_scores(requests: Sequence[RankRequest]) -> list[Ranked]:
         for row, ranked in zip(rest, _in_full([requests[row] for row in rest]), strict=True):
             lists[row] = ranked
     return [ranked or [] for ranked in lists]
+
+
+def _hidden(requests: Sequence[RankRequest]) -> Tensor:
+    """Of requests with a past: [requests, width]."""
+    if not all(isinstance(request.past, bytes) for request in requests):
+        return _stacked(_encoded(requests))
+    states: list[Any] = [request.past for request in requests]  # as nearly always
+    return requests[0].model.hidden(states, [request.at for request in requests])
 
 
 def _encoded(requests: Sequence[RankRequest]) -> list[RankRequest]:
@@ -158,7 +168,7 @@ def _scores(model: ServedModel, requests: Sequence[RankRequest]) -> Tensor:
     known = [request for request in requests if request.past is not None]
     if known:
         counts, at = [each.counts for each in known], [each.at for each in known]
-        found = model.scores(_stacked(known), counts, at).float()
+        found = model.scores(_hidden(known), counts, at).float()
         if len(known) == len(requests):
             return found if model.vectors is not None else found.clone()
     scores = model.popularity.repeat(len(requests), 1)

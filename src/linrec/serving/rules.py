@@ -63,6 +63,7 @@ class _Known:
     masks: dict[str, Allowed] = field(default_factory=dict)
     off_items: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     on: NDArray[np.bool_] | None = None  # [n_items + 1]; None: all are on
+    default: Wanted | None = None  # by requests without a filter, once there was one
 
 
 class SharedRules:
@@ -104,6 +105,12 @@ class SharedRules:
     def wanted(self, model: ServedModel, request: RecommendRequest) -> Wanted:
         """Raises InputError or UnknownError if the request cannot be met."""
         known = self._of(model)
+        if not _asks(request):
+            known.default = known.default or self._wanted(known, model, request)
+            return known.default
+        return self._wanted(known, model, request)
+
+    def _wanted(self, known: _Known, model: ServedModel, request: RecommendRequest) -> Wanted:
         filters = Filters(only=request.only, exclude=request.exclude, where=request.where)
         own = filters.allowed(model.catalogue, model.index_of)
         parts = [own, *(_mask_of(known, model, name) for name in request.rules)]
@@ -139,6 +146,17 @@ class SharedRules:
                 stored = self._store.shared(RULES)
                 rules = {name: Rule(**json.loads(value)) for name, value in stored.items()}
                 self._known = _Known(versions, rules, frozenset(self._store.shared(OFF)))
+
+
+def _asks(request: RecommendRequest) -> bool:
+    """Whether it says anything about which items its list may show."""
+    return bool(
+        request.only is not None
+        or len(request.exclude)
+        or request.where
+        or request.rules
+        or request.max_per
+    )
 
 
 def _for_model(known: _Known, model: ServedModel) -> _Known:

@@ -28,6 +28,15 @@ from linrec.serving.snapshot import StateCodec
 Rows = list[bytes]
 
 
+def obey_thread_limit() -> None:
+    """Make torch's number of threads hold in the calling thread too.
+
+    `torch.set_num_threads` reaches the matrix products of another thread only once that thread has
+    asked for the number; until then they use all cores, and their idle workers spin.
+    """
+    torch.get_num_threads()
+
+
 class States(ABC):
     """start: the state of a user without a past."""
 
@@ -55,7 +64,9 @@ class TimelessStates(States):
     def __init__(self, model: Backbone) -> None:
         super().__init__(model, (torch.zeros(1, model.config.width), model.start_closed(1)))
 
+    @torch.inference_mode()
     def advance(self, states: Rows, events: Sequence[Past]) -> Rows:
+        obey_thread_limit()
         _, closed = self._codec.read(states)
         sequences = sequences_of(events).without_times()
         hidden, after = self._model.forward_with_state(read_events(sequences), closed)
@@ -73,7 +84,9 @@ class OpenStates(States):
     def __init__(self, model: Backbone) -> None:
         super().__init__(model, model.start(1))
 
+    @torch.inference_mode()
     def advance(self, states: Rows, events: Sequence[Past]) -> Rows:
+        obey_thread_limit()
         sequences = sequences_of(events)
         times = sequences.padded_times()
         assert times is not None
@@ -83,7 +96,9 @@ class OpenStates(States):
             self._model.advance(items, self._read(states), torch.from_numpy(times), context)
         )
 
+    @torch.inference_mode()
     def hidden(self, states: Rows, at: Sequence[float]) -> Tensor:
+        obey_thread_limit()
         moments = torch.tensor(list(at), dtype=torch.float64)
         return self._model.request(self._read(states), moments).float()
 

@@ -12,6 +12,7 @@ import asyncio
 import hmac
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cache
 from threading import Event
 from time import perf_counter
 from typing import Any
@@ -84,14 +85,14 @@ class HotRecommendations(HotRoute):
         super().__init__(
             s.RecommendationRequest, s.RecommendationBatch, engine.enqueue_recommendations
         )
-        self._count = metrics.recommendations
+        self._count = cache(metrics.recommendations.labels)
 
     def requests(self, body: Any) -> list[Any]:
         return recommend_requests(body)
 
     def content(self, results: Sequence[RecommendResponse]) -> list[dict[str, Any]]:
         for each in results:
-            self._count.labels(each.source).inc()
+            self._count(each.source).inc()
         return [_recommendation(each) for each in results]
 
 

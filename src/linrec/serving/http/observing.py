@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from datetime import datetime, timezone
+from functools import cache
 from time import perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
@@ -64,6 +65,15 @@ class Metrics:
             self.registry = CollectorRegistry()
             MultiProcessCollector(self.registry)  # type: ignore[no-untyped-call]
         self.registry.register(_EngineGauges(engine))
+        # finding the series of some labels takes as long as the count itself
+        self._count_of = cache(self.requests.labels)
+        self._seconds_of = cache(self.seconds.labels)
+
+    def observe(self, route: str, status: int, seconds: float) -> None:
+        """One request."""
+        self._count_of(route, status).inc()
+        self._seconds_of(route).observe(seconds)
+        self.count_rebuilt()
 
     def count_rebuilt(self) -> None:
         """Those since the last call: a worker that was restarted adds to the sum of before."""
@@ -136,11 +146,13 @@ class RequestLog:
 
 def record(metrics: Metrics, method: str, route: str, status: int, seconds: float) -> None:
     """One request in the metrics and in the log."""
-    metrics.requests.labels(route, status).inc()
-    metrics.seconds.labels(route).observe(seconds)
-    metrics.count_rebuilt()
+    metrics.observe(route, status, seconds)
+    if not LOG.isEnabledFor(logging.INFO):
+        return
     fields = {"method": method, "route": route, "status": status, "ms": round(seconds * 1000, 2)}
-    LOG.info("request", extra={"fields": fields})
+    # without looking for the caller, whom no line names
+    where = (LOG.name, logging.INFO, "", 0)
+    LOG.handle(LOG.makeRecord(*where, "request", (), None, extra={"fields": fields}))
 
 
 class JsonLines(logging.Formatter):

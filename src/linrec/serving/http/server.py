@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -84,4 +85,8 @@ def serve(
     # uvicorn sends itself the signal again after the shutdown, and that is a normal end
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: sys.exit(0))
-    Server(server_config(engine, options, sharing=sharing), options.grace).run([address])
+    server = Server(server_config(engine, options, sharing=sharing), options.grace)
+    # the model and all that was imported stay until the end: no collection looks at them again
+    gc.collect()
+    gc.freeze()
+    server.run([address])

@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 from collections import deque
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from linrec.serving.stores.sqlite_files import (
@@ -16,12 +17,34 @@ from linrec.serving.stores.sqlite_files import (
     structural_problems,
 )
 from linrec.serving.stores.sqlite_schema import prepare, version_warnings
-from linrec.serving.stores.store import StoreFullError
+from linrec.serving.stores.store import StoreError, StoreFullError
 from linrec.types import InputError
 
 WAIT_SECONDS = 5.0  # for another process's write
 PROBE_BYTES = 65_536
 ERASE_WAIT, ERASE_ATTEMPTS = 0.5, 3  # seconds, for readers of what was deleted
+
+
+class Borrowed(AbstractContextManager[sqlite3.Connection]):
+    """A connection for a while, with errors as the store reports them.
+
+    A class, because it is entered with every request and a generator takes several times as long.
+    """
+
+    def __init__(self, file: SQLiteFile) -> None:
+        self._file = file
+
+    def __enter__(self) -> sqlite3.Connection:
+        try:
+            self._connection = self._file._borrow()
+        except sqlite3.Error as error:
+            raise self._file._error(error) from error
+        return self._connection
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._file._return(self._connection)
+        if isinstance(error, sqlite3.Error):
+            raise self._file._error(error) from error
 
 
 class SQLiteFile:
@@ -35,28 +58,29 @@ class SQLiteFile:
             raise InputError(f"{self.path.parent} is not a folder; choose a place for the store")
         try:
             private_file(self.path)
-            with self._borrowed() as connection:
+            connection = self._borrow()
+            try:
                 prepare(connection, self.path)
+            finally:
+                self._return(connection)
         except (sqlite3.DatabaseError, OSError) as error:
             raise InputError(
                 f"{self.path} cannot be used as a store ({error}); choose another place or set it "
                 "right"
             ) from None
 
-    @contextlib.contextmanager
-    def _borrowed(self) -> Iterator[sqlite3.Connection]:
+    def _borrow(self) -> sqlite3.Connection:
         """A connection nobody else has meanwhile, so that readers do not wait for the writer."""
         try:
-            connection = self._free.pop()
+            return self._free.pop()
         except IndexError:
-            connection = self._open()
-        try:
-            yield connection
-        finally:
-            if self._closed:
-                connection.close()
-            else:
-                self._free.append(connection)
+            return self._open()
+
+    def _return(self, connection: sqlite3.Connection) -> None:
+        if self._closed:
+            connection.close()
+        else:
+            self._free.append(connection)
 
     def _open(self, timeout: float = WAIT_SECONDS) -> sqlite3.Connection:
         # threads hand connections on, but never share one
@@ -67,15 +91,13 @@ class SQLiteFile:
         opened.execute("PRAGMA secure_delete=ON")  # forgotten is overwritten, not only unlinked
         return opened
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with self._borrowed() as connection:
-                yield connection
-        except sqlite3.Error as error:
-            known = store_error(error, self.path)
-            self._full = self._full or isinstance(known, StoreFullError)
-            raise known from error
+    def _reading(self) -> Borrowed:
+        return Borrowed(self)
+
+    def _error(self, error: sqlite3.Error) -> StoreError:
+        known = store_error(error, self.path)
+        self._full = self._full or isinstance(known, StoreFullError)
+        return known
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
