@@ -91,8 +91,9 @@ def _pack_seen(seen: Indices, n_items: int) -> bytes:
 
 def _unpack_seen(content: bytes) -> Indices:
     if content[:1] == b"L":
-        items: Indices = np.frombuffer(content, "<u4", offset=1).astype(np.int64)
-        return items[items != PAD]
+        items = np.frombuffer(content, "<u4", offset=1).astype(np.int64)
+        seen: Indices = items[items != PAD]
+        return seen
     return np.flatnonzero(np.unpackbits(np.frombuffer(content, np.uint8, offset=1)))
 
 
