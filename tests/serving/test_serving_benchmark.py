@@ -68,10 +68,13 @@ def test_the_tables(tmp_path: Path) -> None:
     }  # fmt: skip
     row = {"kind": "recommendations", "connections": 8, "rate": 7.0, "sampled": 3, "agree": 3}
     outcome["open_loop"] = [row | times]
+    costs = {"server_cpu_ms": 1.0, "generator_cpu_ms": 0.1, "derived": 1.5}
+    outcome["workers"] = [{"kind": "events", "workers": 2, "a_second": 9.0} | costs]
     message = serving.tables(outcome)
     assert "| recommendations | 8 | 7 | 1.0 | 2.0 | 3 of 3 |" in message
     assert "| events | 8 | 9 | 1.0 | 2.0 |" in message
-    assert "p99 at 1,000 events against 10: state, events: 1.00 x" in message
+    assert "p99 at the longest history against 10: state, events: 1.00 x (1,000 ev" in message
+    assert "| events | 2 | 9 | 1.000 | 0.100 | 1.50 x |" in message
     assert "recall@10 1.000" in message
     serving.plot(outcome["history"], tmp_path / "plot.png")  # type: ignore[arg-type]
     assert (tmp_path / "plot.png").stat().st_size > 1000

@@ -16,7 +16,6 @@ from hashlib import sha256
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from linrec.backbones.state import State, state_of, tensors_of
@@ -92,8 +91,9 @@ def _pack_seen(seen: Indices, n_items: int) -> bytes:
 
 def _unpack_seen(content: bytes) -> Indices:
     if content[:1] == b"L":
-        items: NDArray[np.uint32] = np.frombuffer(content, "<u4", offset=1)
-        return items[items != PAD].astype(np.int64)
+        items = np.frombuffer(content, "<u4", offset=1).astype(np.int64)
+        seen: Indices = items[items != PAD]
+        return seen
     return np.flatnonzero(np.unpackbits(np.frombuffer(content, np.uint8, offset=1)))
 
 
