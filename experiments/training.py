@@ -66,7 +66,7 @@ def _is_further(progress: Progress, known: Outcome | None) -> bool:
 def describe(
     cell: Cell, settings: dict[str, Any], data: linrec.SequenceStore, made: linrec.Recommender
 ) -> Outcome:
-    flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in settings.items())
+    flags = " ".join(flag(name, value) for name, value in settings.items())
     filters = [
         f"--{name.replace('_', '-')} {n}" for name, n in data.summary["source"]["filters"].items()
     ]
@@ -82,6 +82,14 @@ def describe(
         **environment(),
         "process_peak_mb": round(peak_mb()),
     }  # fmt: skip
+
+
+def flag(name: str, value: object) -> str:
+    """A setting as `linrec train` takes it."""
+    name = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name} {value}"
 
 
 def learning_curve(progress: Progress) -> Outcome:

@@ -13,6 +13,7 @@ from benchmarks.results import write_json
 from experiments.__main__ import main
 from experiments.cells import Cell
 from experiments.outcomes import Options
+from experiments.training import flag
 from tests.experiments.test_seeds import outcome
 
 
@@ -65,3 +66,16 @@ def test_it_runs_as_a_module() -> None:
     )  # fmt: skip
     assert done.returncode == 0
     assert "several processes may share" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("seen_aware", False, "--no-seen-aware"),
+        ("head_norm", True, "--head-norm"),
+        ("max_length", 0, "--max-length 0"),
+        ("seen", "keep", "--seen keep"),
+    ],
+)
+def test_a_setting_is_shown_as_the_command_takes_it(name: str, value: object, shown: str) -> None:
+    assert flag(name, value) == shown

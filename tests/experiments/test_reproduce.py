@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -148,6 +149,7 @@ def test_every_outcome_names_what_made_it() -> None:
         assert outcome["name"] == cell.name
         assert outcome["command"].startswith("linrec train ")
         assert f" --out runs/{cell.name} " in outcome["command"]
+        assert not re.search(r" (True|False)\b", outcome["command"])
         assert outcome["commit"] != "unknown"
         assert outcome["best_epoch"] <= outcome["epochs"] == len(outcome["history"])
         if outcome["history"]:
