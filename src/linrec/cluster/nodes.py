@@ -18,12 +18,13 @@ def check_nodes(ray: Any, paths: Sequence[Path], seconds: float = ANSWER_SECONDS
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     named = [str(path.resolve()) for path in paths]
-    ask = ray.remote(_question()).options(num_cpus=0, max_retries=3)
+    ask = ray.remote(_question())
     nodes = [node for node in ray.nodes() if node["Alive"]]
     answers = []
     for node in nodes:
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        answers.append(ask.options(scheduling_strategy=there).remote(named))
+        sent = ask.options(num_cpus=0, scheduling_strategy=there)
+        answers.append(sent.remote(named))
     for node, answer in zip(nodes, answers, strict=True):
         host = node.get("NodeManagerHostname") or node["NodeManagerAddress"]
         try:
