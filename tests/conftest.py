@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 REPO = Path(__file__).resolve().parents[1]
@@ -34,6 +37,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         values = getattr(getattr(item, "callspec", None), "params", {}).values()
         if item.path.parent in LAWS and any(isinstance(v, str) and v in others for v in values):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="module")
+def ray_alone() -> Iterator[None]:
+    """One process at a time starts clusters: they are large, and tests look for what they leave."""
+    with FileLock(Path(tempfile.gettempdir()) / "linrec-tests-ray.lock"):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -204,7 +204,7 @@ class Recommender:
             >>> len(users) == figures.n_users
             True
         """
-        model, store = self.model, self._read(data)
+        model, store = self.model, self.dataset(data)
         if self.description.final:
             raise InputError(
                 "this run was trained on all events, the held-out ones too, so they say nothing "
@@ -280,7 +280,7 @@ class Recommender:
         k = min(k, len(self.catalogue))
         allowed = Filters(**filters).allowed(self.catalogue)
         fields = self.description.context
-        found = histories_of(who, self.catalogue.ids, lambda: self._read(data), fields)
+        found = histories_of(who, self.catalogue.ids, lambda: self.dataset(data), fields)
         histories = requested_at(found, at)
         hidden = self.config.seen_in(seen) == "hide"
         reranker = Reranker.of(diversity, self.catalogue.similarity if diversity else None)
@@ -346,8 +346,8 @@ class Recommender:
         """The dataset it was trained on."""
         return self._data(None)
 
-    def _read(self, data: Data | None) -> SequenceStore:
-        """The same, with the context that the model reads."""
+    def dataset(self, data: Data | None = None) -> SequenceStore:
+        """The given dataset, or the one it was trained on, with the context that it reads."""
         return self._data(data).read_by(self.description.context)
 
     def _data_path(self) -> str:

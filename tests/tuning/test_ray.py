@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from linrec.cluster import nodes
 from linrec.data.dataset.store import SequenceStore
 from linrec.tuning import ray_engine
 from linrec.tuning.driver import TuningCallback
@@ -23,13 +24,14 @@ from tests.tuning.cases import FIXED, SPACE, comparable, space_file
 
 pytest.importorskip("optuna")
 ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.usefixtures("ray_alone")
 
 ON_RAY: dict[str, Any] = {"space": SPACE, "final": False, "engine": "ray", **FIXED}
 CPUS = len(os.sched_getaffinity(0))
 
 
 def ray_processes() -> set[int]:
-    """Raylets, clusters' head processes and workers of anybody, by their command lines."""
+    """Raylets, clusters' head processes and workers of this machine, by their command lines."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -49,7 +51,6 @@ def gone(before: set[int]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("ray")
 def test_ray_makes_the_study_of_one_process(dataset: Path, tmp_path: Path) -> None:
     before = ray_processes()
     found = tune(dataset, tmp_path / "ray", trials=7, **ON_RAY)
@@ -75,7 +76,6 @@ class Kill(TuningCallback):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("ray")
 def test_a_killed_worker_is_replaced(dataset: Path, tmp_path: Path) -> None:
     before, kill = ray_processes(), Kill()
     found = tune(dataset, tmp_path / "ray", trials=3, callbacks=[kill], **ON_RAY)
@@ -86,7 +86,6 @@ def test_a_killed_worker_is_replaced(dataset: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("ray")
 @pytest.mark.skipif(CPUS < 2, reason="two trials at once need two cores")
 def test_no_more_trials_at_once_than_allowed(dataset: Path, tmp_path: Path) -> None:
     class Count(TuningCallback):
@@ -109,7 +108,6 @@ def test_no_more_trials_at_once_than_allowed(dataset: Path, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
-@pytest.mark.xdist_group("ray")
 def test_ctrl_c_and_a_kill_leave_no_process_behind(dataset: Path, tmp_path: Path) -> None:
     space = space_file(tmp_path / "space.toml")
     for number in (signal.SIGINT, signal.SIGKILL):
@@ -163,14 +161,13 @@ def test_too_few_resources_and_a_dataset_in_memory(store: SequenceStore) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("ray")
 def test_workers_that_cannot_take_part(
     store: SequenceStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before = ray_processes()
-    monkeypatch.setattr(ray_engine, "version", lambda _: "9.9.9")
+    monkeypatch.setattr(nodes, "installed", lambda _: "9.9.9")
     with (
-        pytest.raises(InputError, match=r"has linrec .*, and this is 9\.9\.9; install 9\.9\.9"),
+        pytest.raises(InputError, match=r"has linrec .* and this one is 9\.9\.9; install the same"),
         ray_engine.cluster(TuneOptions(engine="ray"), store),
     ):
         pass
@@ -179,7 +176,7 @@ def test_workers_that_cannot_take_part(
     assert moved.path is not None
     moved.path.rename(tmp_path / "elsewhere")
     with (
-        pytest.raises(InputError, match=r"does not see .*; put the dataset where all"),
+        pytest.raises(InputError, match=r"cannot see .*; use a path on a file system"),
         ray_engine.cluster(TuneOptions(engine="ray"), moved),
     ):
         pass

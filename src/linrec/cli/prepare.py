@@ -23,6 +23,12 @@ def prepare(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a dataset there.")
     ] = False,
+    shard_events: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Write shards of whole users with at most so many events; one if left out."
+        ),
+    ] = None,
     feature: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,6 +59,7 @@ def prepare(
       linrec prepare reviews.csv --out data/liked --rating-at-least 4
       linrec prepare clicks.csv --out data/shop --context type,price=numeric
       linrec prepare receipts.csv --out data/shop --group receipt --ties shuffle
+      linrec prepare big.parquet --out data/big --shard-events 50000000
       linrec prepare ml-1m/ratings.dat --out data/ml-1m --min-item-events 5
     """
     from rich.console import Console
@@ -62,7 +69,10 @@ def prepare(
 
     kinds = feature_kinds(feature or ())
     with Console(stderr=True).status(f"Reading {events} ..."):
-        store = run(events, out, overwrite=overwrite, feature_kinds=kinds, **options)
+        store = run(
+            events, out, overwrite=overwrite, feature_kinds=kinds, shard_events=shard_events,
+            **options,
+        )  # fmt: skip
     Console().print(statistics_table(store), *notes(store), sep="\n")
 
 

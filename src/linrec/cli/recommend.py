@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from linrec.cli.flags import with_flags
+from linrec.cli.flags import part_of, with_flags
 from linrec.cli.seen import SeenFlag, seen_of
+from linrec.cluster.options import EngineOptions
 from linrec.settings import setting
 from linrec.types import InputError, argument
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from linrec.batch.recommending import Job
     from linrec.types import Recommendations
 
 
@@ -37,7 +41,7 @@ class FilterFlags:
         return {**lists, "where": [_condition(text) for text in self.where or ()]}
 
 
-@with_flags(Filters=FilterFlags)
+@with_flags(Filters=FilterFlags, Engine=EngineOptions)
 def recommend(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of `linrec train`.")],
     user: Annotated[str | None, typer.Option(help="A user of the dataset.")] = None,
@@ -48,7 +52,11 @@ def recommend(
     everyone: Annotated[bool, typer.Option("--all", help="Every user of the dataset.")] = False,
     k: Annotated[int, typer.Option("-k", min=1, help="Items per user.")] = 10,
     out: Annotated[
-        Path | None, typer.Option(help="Write .parquet, .csv or .jsonl instead of a table.")
+        Path | None,
+        typer.Option(
+            help="Write .parquet, .csv or .jsonl instead of a table; with --all also a folder of "
+            "Parquet files, which is completed if it was interrupted."
+        ),
     ] = None,
     seen: SeenFlag = None,
     at: Annotated[
@@ -64,7 +72,7 @@ def recommend(
     data: Annotated[
         Path | None, typer.Option(help="The dataset, if it has moved or grown.")
     ] = None,
-    **filters: Any,
+    **flags: Any,
 ) -> None:
     """Recommend from whole histories, in your own ids, with scores and titles.
 
@@ -78,6 +86,8 @@ def recommend(
       linrec recommend runs/shop --history sku-1,sku-7,sku-3
       linrec recommend runs/shop --users-file vips.txt --out vips.csv
       linrec recommend runs/shop --all --out recs.parquet
+      linrec recommend runs/shop --all --out recs
+      linrec recommend runs/shop --all --out recs --engine ray --workers 4
       linrec recommend runs/shop --user 42 --at 2024-05-31
       linrec recommend runs/shop --user 42 --seen keep
       linrec recommend runs/shop --user 42 --where genre=Comedy,Drama
@@ -86,21 +96,32 @@ def recommend(
     """
     from rich.console import Console
 
+    from linrec.batch.recommending import Job
     from linrec.cli.progress import counting
     from linrec.recommender import load
 
-    if out is not None:
+    engine = EngineOptions(**part_of(EngineOptions, flags))
+    folder = everyone and out is not None and not out.suffix
+    if out is not None and not folder:
         check_ending(out)
-    shown = seen_of(seen)
+    if engine.engine != "local" and not folder:
+        raise InputError(
+            f"{argument('engine', engine.engine)} writes a folder for everybody; add --all and "
+            "--out with the name of a folder"
+        )
     who = _who(user, history, users_file, everyone)
-    chosen = FilterFlags(**filters).filters()
+    options = {
+        "at": _moment(at), "seen": seen_of(seen), "diversity": diversity,
+        **FilterFlags(**part_of(FilterFlags, flags)).filters(),
+    }  # fmt: skip
     errors = Console(stderr=True)
+    if folder:
+        assert out is not None
+        _write_parts(Job(run=run, out=out, data=data, k=k, options=options), engine, errors)
+        return
     recommender = load(run)
     with counting("recommending", errors) as progress:
-        result = recommender.recommend(
-            who, k, data=data, at=_moment(at), seen=shown, diversity=diversity,
-            progress=progress, **chosen,
-        )  # fmt: skip
+        result = recommender.recommend(who, k, data=data, progress=progress, **options)
     for note in result.notes:
         errors.print(note, soft_wrap=True, highlight=False, markup=False)
     if out is None:
@@ -109,6 +130,18 @@ def recommend(
         write(result, out)
         message = f"wrote {len(result):,} recommendations to {out}"
         errors.print(message, soft_wrap=True, highlight=False, markup=False)
+
+
+def _write_parts(job: Job, engine: EngineOptions, errors: Console) -> None:
+    from linrec.batch.recommending import recommend_everybody
+    from linrec.cli.progress import counting
+
+    with counting("recommending", errors) as progress:
+        written = recommend_everybody(job, engine, progress=progress)
+    skipped = f" ({written.skipped:,} were there already)" if written.skipped else ""
+    said = f"wrote {written.recommendations:,} recommendations; {job.out} has {written.parts:,}"
+    for line in (*written.notes, f"{said} parts{skipped}"):
+        errors.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def _who(user: str | None, history: str | None, users_file: Path | None, everyone: bool) -> Any:

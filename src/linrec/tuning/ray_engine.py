@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from linrec.cluster.connection import connected, imported
+from linrec.cluster.nodes import check_nodes
 from linrec.data.dataset.store import SequenceStore
 from linrec.files.guard import first_line
 from linrec.tuning.driver import Driver
@@ -25,57 +24,27 @@ from linrec.tuning.options import TuneOptions
 from linrec.tuning.trial import Job, Outcome, run_trial
 from linrec.types import InputError, LinrecError, argument
 
-STORE_BYTES = 100_000_000  # of a cluster of our own: datasets are read from disk, not sent
-REACH_SECONDS = 5.0
-PROBE_SECONDS = 60.0
-
-
-def ray() -> Any:
-    """The library, which is imported only by who asks for it."""
-    # a cluster of one command has nobody to report to; what the user has set stays
-    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ENABLE_UV_RUN_RUNTIME_ENV"):
-        os.environ.setdefault(name, "0")
-    # the coming default: a task without GPUs still sees those of its machine
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        return import_module("ray")
-    except ImportError:
-        raise InputError(
-            f"{argument('engine', 'ray')} needs Ray, which is not installed; `pip install "
-            f"'linrec[ray]'` adds it, or leave {argument('engine')} out"
-        ) from None
-
 
 @contextmanager
 def cluster(options: TuneOptions, store: SequenceStore) -> Iterator[Path]:
     """Connect, or start a cluster for as long as the block takes; the dataset as workers see it."""
-    library = ray()
     if store.path is None:
         raise InputError(
             f"the workers of {argument('engine', 'ray')} read the dataset from disk, and this one "
             "is only in memory; give the folder of `linrec prepare`"
         )
     folder = store.path.resolve()
-    quiet = {"logging_level": "ERROR", "log_to_driver": False}
     if options.address is None:
         _check_cores(options)
-        library.init(
-            num_cpus=options.concurrent * options.cpus_per_trial, include_dashboard=False,
-            object_store_memory=STORE_BYTES, **quiet,
-        )  # fmt: skip
-    else:
-        _reach(library, options.address, quiet)
-    try:
-        _check_resources(library.cluster_resources(), options)
-        _probe(library, folder)
+    with connected(options.address, options.concurrent * options.cpus_per_trial) as ray:
+        _check_resources(ray.cluster_resources(), options)
+        check_nodes(ray, [folder / "dataset.json"])
         yield folder
-    finally:
-        library.shutdown()
 
 
 def run_on_ray(driver: Driver, folder: Path) -> None:
     """At most `concurrent` trials at once; each is a task."""
-    library, options = ray(), driver.options
+    library, options = imported(), driver.options
     mailbox = library.remote(num_cpus=0)(Mailbox).remote()
     # a lost trial is repeated by the driver, which knows of it
     task = library.remote(
@@ -135,7 +104,7 @@ class Mailbox:
 
 def _work(job: Job, mailbox: Any) -> Outcome:
     """In a worker."""
-    library = import_module("ray")
+    library = imported()
 
     def report(epoch: int, value: float) -> bool:
         return bool(library.get(mailbox.report.remote(job.number, epoch, value)))
@@ -160,59 +129,4 @@ def _check_resources(available: dict[str, float], options: TuneOptions) -> None:
             raise InputError(
                 f"{argument('concurrent', options.concurrent)} needs "
                 f"{each * options.concurrent:g} {name}s, and there are {there:g}; {remedy}"
-            )
-
-
-def _reach(library: Any, address: str, quiet: dict[str, Any]) -> None:
-    """Connect to a cluster; Ray itself would try for minutes."""
-    trouble = f"no Ray cluster answers at {argument('address', address)}"
-    remedy = "check the address with `ray status`, or leave it out for a cluster of its own"
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        if port.isdigit():
-            socket.create_connection((host, int(port)), REACH_SECONDS).close()
-        library.init(address=address, **quiet)
-    except (OSError, ConnectionError, ValueError, RuntimeError) as error:
-        raise InputError(f"{trouble} ({first_line(error)}); {remedy}") from None
-
-
-def _probe(library: Any, folder: Path) -> None:
-    """Whether every machine has this version of linrec and sees the dataset."""
-    own, name = version("linrec"), str(folder / "dataset.json")
-
-    def look() -> tuple[str | None, bool]:  # sent by value: a machine may lack the package
-        import importlib.metadata as metadata
-        from pathlib import Path
-
-        try:
-            found = metadata.version("linrec")
-        except metadata.PackageNotFoundError:
-            return None, False
-        return found, Path(name).is_file()
-
-    at = library.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    nodes = [node for node in library.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-    probes = {
-        library.remote(look)
-        .options(num_cpus=0, scheduling_strategy=at(node["NodeID"], soft=False))
-        .remote(): node["NodeManagerHostname"]
-        for node in nodes
-    }
-    for probe, host in probes.items():
-        try:
-            found, sees = library.get(probe, timeout=PROBE_SECONDS)
-        except library.exceptions.RayError as error:
-            raise InputError(
-                f"the Ray worker on {host} does not answer ({first_line(error)}); remove it from "
-                "the cluster, or start it again"
-            ) from None
-        if found != own:
-            has = "no linrec" if found is None else f"linrec {found}"
-            raise InputError(
-                f"the Ray worker on {host} has {has}, and this is {own}; install {own} there"
-            )
-        if not sees:
-            raise InputError(
-                f"the Ray worker on {host} does not see {folder}; put the dataset where all "
-                "machines see it under the same path"
             )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
+from linrec.data.dataset.feature import Feature, FeatureKind
 from linrec.data.dataset.item_features import (
     BUCKETS,
     FIRST,
@@ -28,7 +29,6 @@ from linrec.data.dataset.item_features import (
     choose_fields,
     learn_field,
 )
-from linrec.data.dataset.store import Feature, FeatureKind
 from linrec.data.preparing.prepare import prepare
 
 INF, NAN = float("inf"), float("nan")

@@ -211,8 +211,7 @@ def forge(saved: SequenceStore, **arrays: object) -> Path:
         (saved.path / f"{name}.npy").unlink()
         np.save(saved.path / f"{name}.npy", getattr(forged, name))
     pl.DataFrame({"user": forged.users.ids}).write_parquet(saved.path / "users.parquet")
-    forged.item_table.write_parquet(saved.path / "items.parquet")
-    (saved.path / "dataset.json").write_text(forged._describe())
+    forged.write_manifest(saved.path, [], {})
     return saved.path
 
 

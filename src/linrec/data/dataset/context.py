@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from linrec.data.dataset.chunked import update
 from linrec.data.dataset.feature import Feature
 from linrec.data.dataset.item_features import MISSING, Field, learn_field
 from linrec.types import InputError, argument
@@ -44,6 +45,11 @@ class ContextColumn:
         return cls(name, kind, _positions(column.cast(pl.String), categories), categories)
 
     @property
+    def whole(self) -> NDArray[Any]:
+        """The values in one array, which of a dataset in shards is a copy."""
+        return np.asarray(self.values)
+
+    @property
     def described(self) -> str:
         if self.categories is None:
             return self.kind
@@ -54,25 +60,25 @@ class ContextColumn:
 
     def given(self) -> NDArray[np.bool_]:
         """[events], whether each has a value."""
-        missing = np.isnan(self.values) if self.categories is None else self.values < 0
+        missing = np.isnan(self.whole) if self.categories is None else self.whole < 0
         return np.asarray(~missing, np.bool_)
 
     def texts(self) -> pl.Series:
         """The column as a frame has it, null where missing."""
         if self.categories is None:
-            return pl.Series(self.name, self.values).fill_nan(None)
-        index = pl.Series(self.name, self.values)
+            return pl.Series(self.name, self.whole).fill_nan(None)
+        index = pl.Series(self.name, self.whole)
         return self.categories.gather(index.set(index < 0, None))
 
     def codes(self, field: Field) -> Codes:
         """[events], in the vocabulary of a model."""
         if self.categories is None:
-            return field.value_codes(pl.Series(self.name, self.values))
+            return field.value_codes(pl.Series(self.name, self.whole))
         if field.kind == "numeric":
             texts = self.texts().cast(pl.Float64, strict=False)
             return field.value_codes(texts)
         known = field.value_codes(self.categories)
-        return np.append(known, np.int32(MISSING))[self.values]
+        return np.asarray(np.append(known, np.int32(MISSING))[self.whole], np.int32)
 
     def learn(self, rows: NDArray[np.generic] | slice) -> Field:
         """The vocabulary of some events: values that two of them have, buckets of equal size."""
@@ -84,7 +90,7 @@ class ContextColumn:
         for value in () if self.categories is None else self.categories:
             digest.update(f"{value}\0".encode())
         kind = "<f8" if self.categories is None else "<i4"
-        digest.update(np.ascontiguousarray(self.values, dtype=kind).data)
+        update(digest, self.values, kind)
         return digest.digest()
 
 

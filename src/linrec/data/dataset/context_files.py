@@ -24,8 +24,13 @@ class ContextEntry(BaseModel):
     kind: ContextKind
 
 
+def array_name(place: int) -> str:
+    """The name of a column's values, without its ending."""
+    return f"context-{place}"
+
+
 def file_names(entries: Sequence[ContextEntry]) -> list[str]:
-    arrays = [f"context-{place}.npy" for place in range(len(entries))]
+    arrays = [f"{array_name(place)}.npy" for place in range(len(entries))]
     names = [
         f"context-{place}.parquet"
         for place, entry in enumerate(entries)
@@ -34,9 +39,9 @@ def file_names(entries: Sequence[ContextEntry]) -> list[str]:
     return arrays + names
 
 
-def write_columns(folder: Path, columns: Sequence[ContextColumn]) -> None:
+def write_categories(folder: Path, columns: Sequence[ContextColumn]) -> None:
+    """What the values of the columns mean; the values are written with the events."""
     for place, column in enumerate(columns):
-        np.save(folder / f"context-{place}.npy", column.values, allow_pickle=False)
         if column.categories is not None:
             table = pl.DataFrame({"value": column.categories})
             table.write_parquet(folder / f"context-{place}.parquet")
@@ -68,7 +73,7 @@ def _read(
 
 
 def trouble_of(columns: Sequence[ContextColumn], events: int) -> str | None:
-    """What no column of `write_columns` has."""
+    """What no column of a dataset has."""
     for column in columns:
         values = column.values
         if len(values) != events:

@@ -90,13 +90,13 @@ def of_users(
     chosen = replace(chosen, ends=np.where(known, chosen.ends, chosen.starts))
     unknown = int(np.count_nonzero(~known))
     if catalogue.ids.equals(store.catalogue.ids):
-        return Histories(names, chosen, 0, unknown, _last(whole.times))
+        return Histories(names, chosen, 0, unknown, store.newest)
     translation = np.concatenate([[PAD], catalogue.index_of(store.catalogue.ids)])
     flat = np.concatenate([np.empty(0, np.int32), *(chosen[row] for row in range(len(chosen)))])
     clock = chosen.flat_times()
     codes = chosen.flat_context()
     sequences, skipped = _without_unknown(translation[flat], chosen.lengths, clock, codes)
-    return Histories(names, sequences, skipped, unknown, _last(whole.times))
+    return Histories(names, sequences, skipped, unknown, store.newest)
 
 
 def _names(users: Sequence[Any] | pl.Series, rows: IntArray, ids: IdMap) -> pl.Series:

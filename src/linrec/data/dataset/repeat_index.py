@@ -98,7 +98,7 @@ def _slots_and_sums(rows: Sequences, events: IntArray) -> tuple[IntArray, Floats
     np.add.at(begin, row[first], 1)
     slots = appeared[key] - (np.cumsum(begin) - begin)[row]
     order = np.argsort(key, kind="stable")  # events of one user and item together, oldest first
-    times = None if rows.times is None else np.asarray(rows.times)[events][order]
+    times = None if rows.times is None else np.asarray(rows.times[events])[order]
     sums = np.empty((len(events), half_lives(times is not None)))
     sums[order] = _running_sums(key[order], events[order], times)
     return slots, sums

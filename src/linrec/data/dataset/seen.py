@@ -30,7 +30,7 @@ class SeenIndex:
         """rows: whole histories, one row per user, in the order of the array."""
         first = _first_appearances(rows)
         before = np.concatenate([[0], np.cumsum(first)])
-        return cls(rows.starts, np.asarray(rows.items)[first], before)
+        return cls(rows.starts, np.asarray(rows.items[first]), before)
 
     def before(self, events: IntArray) -> SeenItems:
         """What had been seen before each of these events, given by their positions in the array.
@@ -52,7 +52,7 @@ class SeenIndex:
 def _first_appearances(rows: Sequences) -> NDArray[np.bool_]:
     """[events], True where a row has an item for the first time; False outside the rows."""
     events = concatenated_ranges(rows.starts, rows.lengths)
-    items = np.asarray(rows.items)[events].astype(np.int64)
+    items = np.asarray(rows.items[events]).astype(np.int64)
     row = np.repeat(np.arange(len(rows)), rows.lengths)
     _, first = np.unique(row * (items.max(initial=0) + 1) + items, return_index=True)
     appears = np.zeros(len(rows.items), dtype=np.bool_)

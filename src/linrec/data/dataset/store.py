@@ -5,12 +5,14 @@ item_vectors.npy                    a vector per item, where there are any
 users.parquet items.parquet         the caller's own ids, and the features of the items
 context-0.npy context-0.parquet ... what else is known of the events, and the names of categories
 dataset.json                        format version, fingerprint, features, summary
+
+The first line and users.parquet may instead be in shards, folders that each hold some users.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -20,23 +22,37 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from linrec.data.dataset import summary as summaries
+from linrec.data.dataset.chunked import parts_of, update
 from linrec.data.dataset.conditions import Condition
 from linrec.data.dataset.context import ContextColumn, chosen_columns, codes_of
 from linrec.data.dataset.context_files import (
     ContextEntry,
-    file_names,
+    array_name,
     read_columns,
     trouble_of,
-    write_columns,
+    write_categories,
 )
-from linrec.data.dataset.feature import Feature, FeatureKind
-from linrec.data.dataset.ids import IdMap, check_ids
+from linrec.data.dataset.feature import Feature
+from linrec.data.dataset.ids import IdMap
 from linrec.data.dataset.item_features import Field
 from linrec.data.dataset.repeats import Repeats, repeats_of
 from linrec.data.dataset.sequences import Sequences
+from linrec.data.dataset.store_files import (
+    AGAIN,
+    FORMAT_VERSION,
+    SHARDED_VERSION,
+    VECTORS,
+    DatasetFile,
+    EventFiles,
+    FeatureEntry,
+    ShardEntry,
+    map_array,
+    read_description,
+    read_table,
+    write_shards,
+)
 from linrec.data.dataset.summary import (
     Summary,
     TimesKind,
@@ -46,34 +62,8 @@ from linrec.data.dataset.summary import (
 )
 from linrec.files.atomic import DATASET_MARKER, write_folder
 from linrec.files.drafts import recover
-from linrec.files.expansion import check_parquet
 from linrec.files.guard import reading
 from linrec.types import InputError, argument
-from linrec.validation import explain
-
-FORMAT_VERSION = 3
-OLDER_VERSIONS = (1, 2)  # 1: its fingerprint leaves out the times; 2: it has no context
-CONTENTS = ("items.npy", "offsets.npy", "times.npy", "users.parquet", "items.parquet")
-GROUPS = "groups.npy"  # only where a group column was read
-VECTORS = "item_vectors.npy"  # only where item vectors were given
-AGAIN = "make it again with `linrec prepare`"
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class _FeatureEntry(_Strict):
-    name: str
-    kind: FeatureKind
-
-
-class _DatasetFile(_Strict):
-    format_version: int
-    fingerprint: str
-    features: list[_FeatureEntry]
-    context: list[ContextEntry] = []
-    summary: Summary
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,7 +117,8 @@ class SequenceStore:
         """
         parts = [self.sequence_fingerprint, self._time_fingerprint]
         if self.groups is not None:
-            digest = hashlib.sha256(np.ascontiguousarray(self.groups, dtype="<i4").data)
+            digest = hashlib.sha256()
+            update(digest, self.groups, "<i4")
             parts.append(digest.hexdigest()[:16])
         if self.context:
             parts.append(self._context_fingerprint)
@@ -140,7 +131,8 @@ class SequenceStore:
 
     @cached_property
     def _time_fingerprint(self) -> str:
-        digest = hashlib.sha256(np.ascontiguousarray(self.times, dtype="<f8").data)
+        digest = hashlib.sha256()
+        update(digest, self.times, "<f8")
         return digest.hexdigest()[:16]
 
     @cached_property
@@ -151,8 +143,8 @@ class SequenceStore:
             text = ids.cast(pl.String)
             digest.update(text.str.len_bytes().to_numpy().astype("<u4").tobytes())
             digest.update("".join(text).encode())
-        digest.update(np.ascontiguousarray(self.items, dtype="<i4").data)
-        digest.update(np.ascontiguousarray(self.offsets, dtype="<i8").data)
+        update(digest, self.items, "<i4")
+        update(digest, self.offsets, "<i8")
         return digest.hexdigest()[:16]
 
     @cached_property
@@ -214,87 +206,100 @@ class SequenceStore:
                 f"the context column {column!r} of {named(self)} holds categories, which cannot "
                 f"weigh anything; prepare it with {argument('context', f'{column}=numeric')}"
             )
-        wrong = int((~(found.values >= 0) | np.isinf(found.values)).sum())
+        values = found.whole
+        wrong = int((~(values >= 0) | np.isinf(values)).sum())
         if wrong:
             raise InputError(
                 f"the context column {column!r} of {named(self)} is missing, negative or infinite "
                 f"in {wrong:,} events and cannot weigh them; give each a number from 0 on"
             )
-        return found.values.astype(np.float32)
+        return values.astype(np.float32)
 
     def basket_starts(self) -> NDArray[np.bool_]:
         """[events], True on the first event of each basket: of one group, else of one time."""
         same = summaries.same_user(self.offsets)
-        marks = self.times if self.groups is None else self.groups
+        marks = np.asarray(self.times if self.groups is None else self.groups)
         return np.concatenate([[True], ~same | (marks[1:] != marks[:-1])])[: self.n_events]
 
     def popularity(self) -> NDArray[np.int64]:
         """`Sequences.item_counts` of the whole store, [n_items + 1]."""
         return self.sequences().item_counts(self.n_items)
 
+    @cached_property
+    def newest(self) -> float:
+        """The time of the newest event of all; NaN without real times."""
+        if self.times_kind.kind != "real" or not self.n_events:
+            return math.nan
+        return float(self.times.max())
+
     def write(
-        self, path: Path, *, overwrite: bool = False, more: Mapping[str, bytes] | None = None
+        self,
+        path: Path,
+        *,
+        overwrite: bool = False,
+        more: Mapping[str, bytes] | None = None,
+        shard_events: int | None = None,
     ) -> SequenceStore:
         """Write the folder in one step and return the store opened from it.
 
-        more: other files to put there, by their names.
+        more: other files to put there, by their names. shard_events: divide it into shards of whole
+        users with at most so many events each, or of one user with more.
         """
         path = Path(path)
+        arrays: dict[str, NDArray[Any]] = {"items": self.items, "times": self.times}
+        if self.groups is not None:
+            arrays["groups"] = self.groups
+        arrays |= {array_name(place): each.values for place, each in enumerate(self.context)}
         with write_folder(path, overwrite) as draft:
-            arrays: dict[str, NDArray[Any]] = {
-                "items": self.items,
-                "offsets": self.offsets,
-                "times": self.times,
-            }
-            if self.groups is not None:
-                arrays["groups"] = self.groups
-            if self.item_vectors is not None:
-                arrays["item_vectors"] = self.item_vectors
-            for name, array in arrays.items():
-                np.save(draft / f"{name}.npy", array, allow_pickle=False)
-            write_columns(draft, self.context)
-            pl.DataFrame({"user": self.users.ids}).write_parquet(draft / "users.parquet")
-            self.item_table.write_parquet(draft / "items.parquet")
-            for name, content in (more or {}).items():
-                (draft / name).write_bytes(content)
-            (draft / DATASET_MARKER).write_text(self._describe(), encoding="utf-8")
+            shards = write_shards(draft, arrays, self.offsets, self.users.ids, shard_events)
+            self.write_manifest(draft, shards, more or {})
         return SequenceStore.open(path)
 
-    def _describe(self) -> str:
-        return _DatasetFile(
-            format_version=FORMAT_VERSION,
+    def write_manifest(
+        self, draft: Path, shards: list[ShardEntry], more: Mapping[str, bytes]
+    ) -> None:
+        """All that shards have in common, and what makes them a dataset, last."""
+        write_categories(draft, self.context)
+        self.item_table.write_parquet(draft / "items.parquet")
+        if self.item_vectors is not None:
+            np.save(draft / VECTORS, self.item_vectors, allow_pickle=False)
+        for name, content in more.items():
+            (draft / name).write_bytes(content)
+        described = DatasetFile(
+            format_version=SHARDED_VERSION if shards else FORMAT_VERSION,
             fingerprint=self.fingerprint,
-            features=[_FeatureEntry(**asdict(feature)) for feature in self.features],
+            features=[FeatureEntry(**asdict(feature)) for feature in self.features],
             context=[ContextEntry(name=each.name, kind=each.kind) for each in self.context],
+            shards=shards,
             summary=Summary.model_validate(self.summary),
-        ).model_dump_json(indent=2)
+        )
+        (draft / DATASET_MARKER).write_text(described.text(), encoding="utf-8")
 
     @classmethod
     def open(cls, path: Path) -> SequenceStore:
-        """Memory-map a folder that `write` made, once its fingerprint is checked."""
+        """Open a folder that `write` made; the arrays stay memory-mapped."""
         path = Path(path)
         recover(path)
-        described = _read_description(path)
-        names = (*CONTENTS, *file_names(described.context))
-        missing = [name for name in names if not (path / name).is_file()]
-        if missing:
-            raise InputError(f"the dataset {path} lacks {missing[0]}; {AGAIN}")
+        described = read_description(path)
+        files = EventFiles(path, described.shards)
+        missing = files.lacking(described)
+        if missing is not None:
+            raise InputError(f"the dataset {path} lacks {missing}; {AGAIN}")
         with reading(f"the dataset {path}", AGAIN):
-            item_table = _read_table(path / "items.parquet", "item")
-            users = _read_table(path / "users.parquet", "user")
+            item_table = read_table(path / "items.parquet", "item")
             store = cls(
-                items=_map(path / "items.npy", np.int32),
-                offsets=_map(path / "offsets.npy", np.int64),
-                times=_map(path / "times.npy", np.float64),
-                users=IdMap(users["user"], first=0),
+                items=files.load(path / "items.npy", np.int32),
+                offsets=files.offsets(),
+                times=files.load(path / "times.npy", np.float64),
+                users=IdMap(files.users(), first=0),
                 catalogue=IdMap(item_table["item"], first=1),
                 item_table=item_table,
                 features=tuple(Feature(entry.name, entry.kind) for entry in described.features),
                 summary=described.summary.model_dump(),
                 path=path,
-                groups=_map(path / GROUPS, np.int32) if (path / GROUPS).is_file() else None,
-                context=read_columns(path, described.context, _map),
-                item_vectors=_map(path / VECTORS, np.float32, 2)
+                groups=files.groups(),
+                context=read_columns(path, described.context, files.load),
+                item_vectors=map_array(path / VECTORS, np.float32, 2)
                 if (path / VECTORS).is_file()
                 else None,
             )
@@ -314,56 +319,13 @@ def same_dataset(one: str | None, other: str | None) -> bool:
     return one.partition("-")[0] == other.partition("-")[0]
 
 
-def _read_description(path: Path) -> _DatasetFile:
-    if not path.exists():
-        raise InputError(f"there is no dataset at {path}; make one with `linrec prepare`")
-    if not (path / DATASET_MARKER).is_file():
-        raise InputError(
-            f"{path} is not a linrec dataset (it has no {DATASET_MARKER}); "
-            "make one with `linrec prepare`"
-        )
-    with reading(f"{path / DATASET_MARKER}", AGAIN):
-        content = json.loads((path / DATASET_MARKER).read_text(encoding="utf-8"))
-    # checked first, because another version explains every other difference
-    version = content.get("format_version") if isinstance(content, dict) else None
-    if isinstance(version, int) and version not in (FORMAT_VERSION, *OLDER_VERSIONS):
-        raise InputError(
-            f"{path} has format version {version} and this linrec reads version "
-            f"{FORMAT_VERSION}; {AGAIN}"
-        )
-    try:
-        return _DatasetFile.model_validate(content)
-    except ValidationError as error:
-        raise InputError(
-            f"{path / DATASET_MARKER} is damaged ({explain(error)}); {AGAIN}"
-        ) from error
-
-
-def _map(path: Path, kind: type[np.generic], axes: int = 1) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # a damaged header may raise anything
-        raise ValueError(f"{path.name} is not a whole array") from error
-    if array.dtype != kind or array.ndim != axes:
-        raise ValueError(f"{path.name} holds {array.dtype} of shape {array.shape}")
-    return array
-
-
-def _read_table(path: Path, id_column: str) -> pl.DataFrame:
-    content = path.read_bytes()
-    check_parquet(str(path), content)
-    table = pl.read_parquet(content)
-    check_ids(table[id_column], str(path), AGAIN)
-    return table
-
-
-def _check(store: SequenceStore, described: _DatasetFile) -> None:
+def _check(store: SequenceStore, described: DatasetFile) -> None:
     trouble = _trouble(store, described)
     if trouble is not None:
         raise InputError(f"the dataset {store.path} is damaged: {trouble}; {AGAIN}")
 
 
-def _trouble(store: SequenceStore, described: _DatasetFile) -> str | None:
+def _trouble(store: SequenceStore, described: DatasetFile) -> str | None:
     """What no dataset of `write` has, the cheapest checks first."""
     offsets, items = store.offsets, store.items
     columns = ["item", *(feature.name for feature in store.features)]
@@ -383,7 +345,7 @@ def _trouble(store: SequenceStore, described: _DatasetFile) -> str | None:
         len(vectors) != store.n_items + 1 or not vectors.size or not np.isfinite(vectors).all()
     ):
         return "its item vectors are not one finite row per item"
-    if not np.isfinite(store.times).all():
+    if not all(np.isfinite(part).all() for part in parts_of(store.times)):
         return "its times are not all finite"
     if not same_dataset(described.fingerprint, store.fingerprint) or (
         described.format_version > 1 and described.fingerprint != store.fingerprint

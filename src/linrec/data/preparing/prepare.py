@@ -25,7 +25,7 @@ from linrec.data.reading.bad_rows import SAMPLE_FILE
 from linrec.data.reading.columns import FILE_ORDER
 from linrec.data.reading.events import ArrowStream, ReadResult, read_events
 from linrec.files.atomic import check_free
-from linrec.types import EventLog
+from linrec.types import EventLog, InputError, argument
 
 __all__ = ["PrepareOptions", "prepare"]
 
@@ -36,6 +36,7 @@ def prepare(
     options: PrepareOptions | None = None,
     *,
     overwrite: bool = False,
+    shard_events: int | None = None,
     **overrides: Any,
 ) -> SequenceStore:
     """Make a dataset from an event log.
@@ -46,6 +47,7 @@ def prepare(
         out: The folder to write; without one the store stays in memory.
         options: How events become sequences.
         overwrite: Replace a dataset at `out`.
+        shard_events: Write shards of whole users with at most so many events each.
         overrides: Any field of `PrepareOptions`, by name.
 
     Examples:
@@ -54,6 +56,8 @@ def prepare(
         150
     """
     options = (options or PrepareOptions()).with_overrides(overrides)
+    if shard_events is not None and shard_events < 1:
+        raise InputError(f"{argument('shard_events', shard_events)} must be at least 1")
     if out is not None:
         check_free(Path(out), overwrite=overwrite)  # before the long read, not after
     read = read_events(events, options.reading)
@@ -61,7 +65,7 @@ def prepare(
     if out is None:
         return store
     more = {SAMPLE_FILE: read.skipped.sample()} if read.skipped.total else {}
-    return store.write(Path(out), overwrite=overwrite, more=more)
+    return store.write(Path(out), overwrite=overwrite, more=more, shard_events=shard_events)
 
 
 def _build(read: ReadResult, options: PrepareOptions) -> SequenceStore:

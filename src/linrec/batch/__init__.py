@@ -1,0 +1,1 @@
+"""Work for all users of a dataset, divided into parts that any engine runs."""

@@ -1,0 +1,48 @@
+"""Independent tasks, done by workers that each prepare themselves once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from linrec.cluster.options import EngineOptions
+
+Worker = Callable[[Any], Any]
+"""From a task to its result."""
+
+
+class Pool(Protocol):
+    """Runs tasks somewhere."""
+
+    def run(self, start: Callable[[], Worker], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """The place of each task and its result, in the order in which they are finished.
+
+        start: makes a worker, once in each process; loads what all tasks need. A task may be begun
+        again elsewhere when its process is lost, so doing it twice must do no harm.
+        """
+        ...
+
+
+class LocalPool:
+    """One after the other, in this process."""
+
+    def run(self, start: Callable[[], Worker], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        if not tasks:
+            return
+        worker = start()
+        for place, task in enumerate(tasks):
+            yield place, worker(task)
+
+
+@contextmanager
+def open_pool(options: EngineOptions, paths: Sequence[Path] = ()) -> Iterator[Pool]:
+    """paths: what every worker must see: folders and files that exist."""
+    if options.engine == "local":
+        yield LocalPool()
+        return
+    from linrec.cluster.ray_pool import ray_pool
+
+    with ray_pool(options, paths) as pool:
+        yield pool

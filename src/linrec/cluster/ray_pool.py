@@ -1,0 +1,98 @@
+"""The pool on Ray: one actor per worker; a task whose process is lost is begun again elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from linrec.cluster.connection import connected
+from linrec.cluster.nodes import check_nodes
+from linrec.cluster.options import EngineOptions
+from linrec.cluster.pool import Worker
+from linrec.types import InputError, argument
+
+RESTARTS = 10  # of one worker, before the command gives up
+
+
+class RayWorker:
+    """Lives in a process of its own; prepares itself with the first task."""
+
+    def __init__(self, start: Callable[[], Worker]) -> None:
+        self._start = start
+        self._worker: Worker | None = None
+
+    def do(self, task: Any) -> Any:
+        import torch
+
+        if self._worker is None:
+            torch.set_num_threads(1)  # as many processes as CPUs
+            self._worker = self._start()
+        return self._worker(task)
+
+
+class RayPool:
+    def __init__(self, ray: Any, workers: int) -> None:
+        self._ray, self.workers = ray, workers
+
+    def run(self, start: Callable[[], Worker], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        make = self._ray.remote(RayWorker).options(
+            num_cpus=1, max_restarts=RESTARTS, max_task_retries=RESTARTS
+        )
+        actors = [make.remote(start) for _ in range(min(self.workers, len(tasks)))]
+        try:
+            yield from self._results(actors, list(enumerate(tasks)))
+        finally:
+            for actor in actors:
+                self._ray.kill(actor)
+
+    def _results(
+        self, actors: list[Any], waiting: list[tuple[int, Any]]
+    ) -> Iterator[tuple[int, Any]]:
+        waiting.reverse()
+        busy: dict[Any, tuple[int, Any]] = {}
+        idle = list(actors)
+        while waiting or busy:
+            while idle and waiting:
+                actor, (place, task) = idle.pop(), waiting.pop()
+                busy[actor.do.remote(task)] = (place, actor)
+            (done, *_), _ = self._ray.wait(list(busy), num_returns=1)
+            place, actor = busy.pop(done)
+            yield place, self._result(done)
+            idle.append(actor)
+
+    def _result(self, reference: Any) -> Any:
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(reference)
+        except errors.RayTaskError as error:
+            if isinstance(error.cause, InputError):
+                raise InputError(*error.cause.args) from error
+            raise
+        except errors.RayActorError as error:
+            raise InputError(
+                f"a worker was lost {RESTARTS + 1} times, as when memory runs out; give fewer "
+                f"{argument('workers')}, or machines with more memory"
+            ) from error
+
+
+@contextmanager
+def ray_pool(options: EngineOptions, paths: Sequence[Path]) -> Iterator[RayPool]:
+    """Connect or start Ray, check that its machines can do the work, and leave as it was found."""
+    with connected(options.address, options.workers) as ray:
+        workers = _workers(ray, options)
+        check_nodes(ray, paths)
+        yield RayPool(ray, workers)
+
+
+def _workers(ray: Any, options: EngineOptions) -> int:
+    cpus = int(ray.cluster_resources().get("CPU", 0))
+    if options.workers is not None and options.workers > cpus:
+        raise InputError(
+            f"{argument('workers', options.workers)} need a CPU each, and the Ray cluster has "
+            f"{cpus}; give fewer, or add machines"
+        )
+    if not cpus:
+        raise InputError("the Ray cluster has no CPU; add a machine to it")
+    return options.workers or cpus
