@@ -17,8 +17,10 @@ STORE_BYTES = 128 * 1024**2  # datasets are read from disk, and results are smal
 # a cluster of one command has nobody to report to, workers are started plainly, and a task without
 # GPUs still sees those of its machine (Ray's coming default); what the user has set stays
 SETTINGS = (
-    "RAY_USAGE_STATS_ENABLED", "RAY_ENABLE_UV_RUN_RUNTIME_ENV", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",
-)  # fmt: skip
+    "RAY_USAGE_STATS_ENABLED",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",
+)
 
 
 def imported() -> Any:
