@@ -21,18 +21,29 @@ from linrec.types import PastCounts
 class RepeatHead(nn.Module):
     """From hidden vectors to the weights of the counts: [..., width] -> [..., 1 + K].
 
-    All weights begin as zero: a new model is the same with and without the head.
+    All weights begin as zero: a new model is the same with and without the head. A trained model
+    multiplies them by `scale`, which is chosen on validation (`training.calibration`); training
+    itself does not read it.
     """
+
+    scale: Tensor  # []
 
     def __init__(self, width: int, timed: bool) -> None:
         super().__init__()
+        self.register_buffer("scale", torch.ones(()))
         self.weight = nn.Parameter(torch.zeros(1 + half_lives(timed), width))
         self.bias = nn.Parameter(torch.zeros(1 + half_lives(timed)))
 
     def forward(self, hidden: Tensor) -> Tensor:
         # in float32 as scores are: additions are compared with them
         with torch.autocast(hidden.device.type, enabled=False):
-            return nn.functional.linear(hidden.to(self.weight.dtype), self.weight, self.bias)
+            weights = nn.functional.linear(hidden.to(self.weight.dtype), self.weight, self.bias)
+            return weights if self.training else weights * self.scale
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Models of earlier versions have no scale."""
+        state.setdefault(f"{prefix}scale", torch.ones(()))
+        super()._load_from_state_dict(state, prefix, *rest)
 
 
 class Pairs(NamedTuple):

@@ -150,6 +150,8 @@ def train_on_all(
         return trained
     new = plan.build()
     new.place_by_vector(catalogue.cold)
+    if new.repeat is not None and model.repeat is not None:
+        new.repeat.scale.copy_(model.repeat.scale)  # chosen by events that it now learns from
     epochs = trained.progress.best_epoch
     trainer = FinalTrainer(new, plan.store, split, plan.config, callbacks, epochs=epochs)
     callbacks.on_message(

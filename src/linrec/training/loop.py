@@ -33,10 +33,12 @@ from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.metrics import means
 from linrec.evaluation.ranks import ProgressCallback, RankOptions, rank_targets
 from linrec.evaluation.scorer import model_scorer
+from linrec.layers.repeats import RepeatHead
 from linrec.runs.checkpoint import Progress, load_checkpoint, pack_checkpoint
 from linrec.runs.config import RunConfig
 from linrec.runs.run import Run
 from linrec.runs.tensors import pack_tensors, read_tensors
+from linrec.training.calibration import calibrate
 from linrec.training.callbacks import CallbackList
 from linrec.training.interrupt import DelayedInterrupt
 from linrec.training.running_loss import Losses, RunningLoss
@@ -56,6 +58,7 @@ class Trained:
 
     progress: Progress
     interrupted: bool  # by Ctrl-C or a callback, so that it can be resumed
+    validated: float = 0.0  # NDCG@10 of the model as it is kept
 
 
 class DivergedError(LinrecError):
@@ -114,12 +117,15 @@ class Trainer:
         try:
             with self.interrupt:
                 interrupted = not over and not self._train(progress, run)
+            self._load_best(run)
+            validated = progress.best
+            if self.model.repeat is not None and not over and not interrupted:
+                validated = self._calibrate(self.model.repeat, run)
         finally:
             self.callbacks.on_train_end()
         if run is not None:  # again: a run may have been killed right after its last checkpoint
             run.write_history(progress.history)
-        self._load_best(run)
-        return Trained(progress, interrupted)
+        return Trained(progress, interrupted, validated)
 
     def _train(self, progress: Progress, run: Run | None) -> bool:
         """Run epochs to the end, which is True, or to an interrupt."""
@@ -247,6 +253,27 @@ class Trainer:
 
         seen, model = self.config.seen_in(), self.step.evaluated
         return validate(model, self.store, self.split, seen, progress, self.workers)
+
+    def _calibrate(self, head: RepeatHead, run: Run | None) -> float:
+        """Choose how much the repeat head counts; the validation figure with it."""
+        known = float(head.scale)  # of a run that is resumed after its end
+
+        def validated() -> float:
+            seen = self.config.seen_in()
+            figures = validate(self.model, self.store, self.split, seen, workers=self.workers)
+            return figures["ndcg@10"]
+
+        plain, best = calibrate(head, validated)
+        scale = float(head.scale)
+        if scale != 1.0:
+            self.callbacks.on_message(
+                f"the repeat head counts {scale:.3g} times as much as in training: validation "
+                f"NDCG@10 {best:.4f} instead of {plain:.4f}"
+            )
+        if run is not None and scale != known:
+            run.save_weights(self.model)
+        self.best_weights = _copy(self.model)
+        return best
 
     def _save_interrupted(self, progress: Progress, run: Run | None) -> None:
         """Before the first validation, the current weights count as the best."""

@@ -97,4 +97,4 @@ def _validated(plan: Plan, split: Split) -> float:
         return 0.0
     if trained.interrupted:
         raise KeyboardInterrupt
-    return trained.progress.best
+    return trained.validated
