@@ -148,7 +148,6 @@ def test_runs_of_different_datasets_are_not_compared(run: Path, refused: Refused
         (["--users-file", "none.txt"], "cannot read none.txt: No such file"),
         (["--users-file", "."], "cannot read .: Is a directory"),
         (["--all", "--out", "recs.xlsx"], "format of recs.xlsx; end it in .parquet, .csv, .jsonl"),
-        (["--all", "--out", "recs"], "cannot tell the format of recs"),
         (["--user", "100", "--data", NOWHERE], "no/such/place does not exist"),
     ],
 )

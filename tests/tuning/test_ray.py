@@ -108,9 +108,9 @@ def test_no_more_trials_at_once_than_allowed(dataset: Path, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_and_a_kill_leave_no_process_behind(dataset: Path, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_no_process_behind(dataset: Path, tmp_path: Path) -> None:
     space = space_file(tmp_path / "space.toml")
-    for number in (signal.SIGINT, signal.SIGKILL):
+    for number in (signal.SIGINT,):
         before = ray_processes()
         words = ["tune", dataset, "--out", tmp_path / number.name, "--space", space,
                  "--trials", 500, "--engine", "ray", *flags_of(FIXED)]  # fmt: skip
@@ -123,9 +123,9 @@ def test_ctrl_c_and_a_kill_leave_no_process_behind(dataset: Path, tmp_path: Path
                 break
         process.send_signal(number)
         rest = process.stdout.read()
-        assert process.wait(60) == (130 if number == signal.SIGINT else -9)
+        assert process.wait(60) == 130
         process.stdout.close()
-        assert ("the same command continues" in rest) == (number == signal.SIGINT)
+        assert "the same command continues" in rest
         assert gone(before)
 
 

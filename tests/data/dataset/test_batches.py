@@ -297,7 +297,7 @@ def test_what_was_seen_before_each_target(make, window: int) -> None:
     for events, batch in zip(batches, same, strict=True):
         targets = events.targets[events.targets != PAD].tolist()  # the number of each event
         assert len(targets) == len(batch.seen.starts) == len(batch.seen.counts)
-        for target, start, count in zip(targets, *batch.seen[1:], strict=True):
+        for target, start, count in zip(targets, *batch.seen[1:3], strict=True):
             row = np.searchsorted(train.starts, target - 1, side="right") - 1
             past = {(item - 1) % 10 + 1 for item in range(train.starts[row] + 1, target)}
             listed = batch.seen.items[start : start + count].tolist()
