@@ -97,6 +97,7 @@ def test_histories_may_come_in_any_list(trained: Recommender, who) -> None:
     assert trained.recommend(who, k=3).table.equals(expected.table)
 
 
+@pytest.mark.filterwarnings("error::polars.exceptions.PerformanceWarning")
 @pytest.mark.parametrize("kind", ["polars", "lazy", "pandas"])
 def test_a_frame_of_events(trained: Recommender, kind: str) -> None:
     frame = pl.DataFrame(

@@ -182,7 +182,10 @@ def test_every_setting_matters(
     monkeypatch.setattr(
         loop,
         "validate",
-        lambda *given: {"ndcg@10": next(better) if given[3] == "keep" else 0.5, "recall@10": 0.5},
+        lambda _model, _store, _split, seen, *_, **__: {
+            "ndcg@10": next(better) if seen == "keep" else 0.5,
+            "recall@10": 0.5,
+        },
     )
     # a compiler that leaves a mark: the real one takes a minute
     monkeypatch.setattr(torch, "compile", lambda module, **_: lambda *given: 2 * module(*given))
@@ -208,7 +211,7 @@ class Scripted:
     def __init__(self, *figures: float) -> None:
         self.figures, self.met = list(figures), list[Weights]()
 
-    def __call__(self, model: Backbone, *_: object) -> dict[str, float]:
+    def __call__(self, model: Backbone, *_: object, **__: object) -> dict[str, float]:
         self.met.append({name: value.clone() for name, value in model.state_dict().items()})
         return {"ndcg@10": self.figures[len(self.met) - 1], "recall@10": 0.0}
 

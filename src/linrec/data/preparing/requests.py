@@ -48,9 +48,10 @@ def histories_of(
     return of_items(given.items, catalogue, given.times, codes)
 
 
-def _prepared(frame: pl.DataFrame, context: Sequence[Field]) -> SequenceStore:
+def _prepared(frame: pl.DataFrame | pl.LazyFrame, context: Sequence[Field]) -> SequenceStore:
     """With those of the fields that the frame has; the others are missing."""
-    columns = set(frame.columns)  # of a lazy frame, too
+    lazy = isinstance(frame, pl.LazyFrame)
+    columns = set(frame.collect_schema().names() if lazy else frame.columns)
     kinds = {"numeric": "numeric"}
     wanted = tuple(
         f"{field.name}={kinds.get(field.kind, 'categorical')}"
@@ -60,7 +61,7 @@ def _prepared(frame: pl.DataFrame, context: Sequence[Field]) -> SequenceStore:
     return prepare(frame, times="real", context=wanted).read_by(context)
 
 
-def _is_frame(value: object) -> TypeGuard[pl.DataFrame]:
+def _is_frame(value: object) -> TypeGuard[pl.DataFrame | pl.LazyFrame]:
     """pandas is recognised without an import; its Series has no columns."""
     return isinstance(value, pl.DataFrame | pl.LazyFrame) or hasattr(value, "columns")
 
