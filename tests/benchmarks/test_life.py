@@ -1,4 +1,4 @@
-"""The benchmarks of warm starts and of items without events, on a made-up town."""
+"""The benchmarks of warm starts, of items without events and of diversity, on a made-up town."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks import cold_items, warm
+from benchmarks import cold_items, diversity, warm
 from benchmarks.results import with_row
 
 DAYS, PLACES = 40, 30
@@ -83,3 +83,20 @@ def test_a_row_replaces_its_like_and_leaves_those_of_before(tmp_path: Path) -> N
     assert '"figure": 1' in text
     assert '"figure": 2' not in text
     assert '"figure": 3' in text
+
+
+@pytest.mark.slow
+def test_what_diversity_costs(town: Path) -> None:
+    args = arguments(town, ties="file", item_events=1, recipe="small", diversity=[0.3, 1.0])
+    plain, some, most = diversity.measure(args)
+    assert [row["diversity"] for row in (plain, some, most)] == [0.0, 0.3, 1.0]
+    assert "share_of_ndcg" not in plain
+    for row in (some, most):
+        assert row["alike_by"] == plain["alike_by"] != []
+        assert row["difference"][0] == pytest.approx(
+            row["ndcg@10"][0] - plain["ndcg@10"][0], abs=2e-5
+        )
+        assert row["share_of_ndcg"] == pytest.approx(
+            row["ndcg@10"][0] / plain["ndcg@10"][0], rel=1e-2
+        )
+    assert plain["diversity@10"][0] < min(row["diversity@10"][0] for row in (some, most))
