@@ -141,7 +141,7 @@ class Recommender:
             plan = plan.started_from(start)
             listeners.on_message(start.table(plan.fields))
             start.warn_of_split(split, plan.config, self._named, warn)
-        plan = with_repeat_head(plan, split, warn, self._named, place.resumed)
+        plan = with_repeat_head(plan, split, warn, self._named, place.resumed, listeners)
         catalogue = catalogue_of(plan, split, warn)
         advise = None if "loss" in self._named else warn
         fitted = fit(plan, split, catalogue, place, listeners, advise)

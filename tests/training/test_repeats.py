@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from functools import cache
@@ -13,6 +14,7 @@ import polars as pl
 import pytest
 import torch
 import torch.nn.functional as F
+from rich.console import Console
 
 from linrec.backbones import BACKBONES, build, model_config
 from linrec.data.dataset.item_features import ItemFeatures
@@ -25,7 +27,10 @@ from linrec.losses.config import CONFIGS as LOSS_CONFIGS
 from linrec.recommender import Recommender, load
 from linrec.runs.config import RunConfig, TrainingConfig
 from linrec.runs.recipes import recipes
+from linrec.training import callbacks
+from linrec.training.callbacks import ConsoleProgress, TimeLimit
 from linrec.training.loop import epoch_batches, repeat_index
+from linrec.training.repeats import TrialStoppedError
 from linrec.training.step import Step
 from linrec.types import InputError
 from tests.training.cases import SMALL, cycle
@@ -137,6 +142,35 @@ def test_what_does_not_pay_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
         "validation NDCG@10 after 2 epochs is 0.2000 with a repeat head and 0.2000 without: the "
         "model has none"
     )
+
+
+def test_a_trial_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[tuple[int, int]] = []
+
+    class Listener(Messages):
+        def on_trial_batch_end(self, done: int, total: int) -> None:
+            heard.append((done, total))
+
+    monkeypatch.setattr(callbacks, "LINE_SECONDS", 0.0)
+    shown = io.StringIO()
+    progress = ConsoleProgress(Console(file=shown, width=100))
+    settings = SMALL | {"epochs": 2, "time_gaps": True}
+    Recommender(**settings).fit(favourites(), callbacks=[Listener(), progress])
+    assert heard == sorted(heard)
+    assert heard[-1][0] == heard[-1][1]
+    assert len({total for _, total in heard}) == 1
+    lines = [line for line in shown.getvalue().splitlines() if line.startswith("trying a repeat")]
+    assert lines[-1].split() == ["trying", "a", "repeat", "head", "100", "%"]
+
+
+def test_a_time_limit_ends_a_trial(tmp_path: Path) -> None:
+    settings = SMALL | {"epochs": 2, "time_gaps": True}
+    with pytest.raises(TrialStoppedError, match=r"no model yet.*repeat_head=off") as found:
+        Recommender(**settings).fit(
+            favourites(), tmp_path / "run", callbacks=[TimeLimit(minutes=1e-9)]
+        )
+    assert found.value.exit_code == 130
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_trial_leaves_the_training_as_it_was() -> None:

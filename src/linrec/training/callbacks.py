@@ -41,6 +41,9 @@ class Callback:
     def on_fit_start(self) -> None:
         """Before anything is read."""
 
+    def on_trial_batch_end(self, done: int, total: int) -> None:
+        """done, total: targets of the short trainings that decide on a repeat head, if any."""
+
     def on_train_start(self, config: RunConfig) -> None:
         """Before the first step, with every setting decided."""
 
@@ -88,6 +91,10 @@ class CallbackList:
     def on_fit_start(self) -> None:
         for callback in self.callbacks:
             callback.on_fit_start()
+
+    def on_trial_batch_end(self, done: int, total: int) -> None:
+        for callback in self.callbacks:
+            callback.on_trial_batch_end(done, total)
 
     def on_train_start(self, config: RunConfig) -> None:
         for callback in self.callbacks:
@@ -157,6 +164,10 @@ class TimeLimit(Callback):
         del done, total
         self._look()
 
+    def on_trial_batch_end(self, done: int, total: int) -> None:
+        del done, total
+        self._look()
+
     def _look(self) -> None:
         self.stop_training = time.monotonic() > self.deadline
 
@@ -175,6 +186,12 @@ class ConsoleProgress(Callback):
         )  # fmt: skip
         self.task: Any = None
         self.shown = time.monotonic()  # when the last line was printed
+
+    def on_trial_batch_end(self, done: int, total: int) -> None:
+        if self.task is None:
+            self._start("trying a repeat head", total, done)
+        self.bar.update(self.task, completed=done)
+        self._line()
 
     def on_epoch_start(self, epoch: int, epochs: int, targets: int, done: int) -> None:
         self._start(f"epoch {epoch}/{epochs}", targets, done)
