@@ -1,17 +1,19 @@
 """What re-ranking for diversity costs: NDCG@10 beside the diversity of the lists.
 
     .venv/bin/python -m benchmarks.diversity --data ml-latest-small.inter.gz --ties shuffle
-    .venv/bin/python -m benchmarks.diversity --data ml-1m.inter.gz --users 1500
+    .venv/bin/python -m benchmarks.diversity --data ml-1m.inter.gz --users 1000 --epochs 8
 
 One model is trained (leave-one-out, all items ranked) and its lists are re-ranked more and more
 strongly; the features in the `.item` file beside the data say what is alike. Each row has the
 difference in NDCG@10 from the plain lists of the same users, with its 95 % interval and the p-value
-of a paired t-test. Writes a row of results/benchmarks/diversity.json for each `--diversity`.
+of a paired t-test. Writes a row of results/benchmarks/diversity.json for each `--diversity`, and
+with all of them the table in docs/evaluating.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,14 +22,14 @@ import polars as pl
 import torch
 
 import linrec
-from benchmarks.environment import environment
-from benchmarks.results import OUT_FOLDER, with_row
+from benchmarks.environment import ROOT, environment
+from benchmarks.results import OUT_FOLDER, between, with_row
 from benchmarks.warm import COLUMNS
 from linrec.evaluation import Interval, compare
 
-OUT = OUT_FOLDER / "diversity.json"
+OUT, PAGE = OUT_FOLDER / "diversity.json", ROOT / "docs" / "evaluating.md"
 SAME = ("data", "users", "seed", "epochs", "diversity")
-SHOWN = ("ndcg@10", "recall@10", "coverage@10", "novelty@10", "diversity@10", "miscalibration@10")
+SHOWN = ("ndcg@10", "recall@10", "diversity@10", "coverage@10", "novelty@10", "miscalibration@10")
 
 
 def main() -> None:
@@ -51,6 +53,8 @@ def main() -> None:
     for row in measure(args):
         print(row, flush=True)
         with_row(args.out, "python -m benchmarks.diversity", {**about, **row}, SAME)
+    if args.out == OUT:
+        PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
 
 
 def prepared(args: argparse.Namespace) -> linrec.SequenceStore:
@@ -92,6 +96,34 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
 def interval(value: Interval) -> list[float | None]:
     """The mean and the ends of its 95 % interval, where there is one."""
     return [None if part is None else round(part, 5) for part in asdict(value).values()]
+
+
+def rendered(page: str) -> str:
+    """docs/evaluating.md with the table between its markers replaced."""
+    return between(page, "diversity", table(json.loads(OUT.read_text("utf-8"))["rows"]))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| data | `--diversity` | NDCG@10 | of the plain list | difference (95 % interval) | p "
+        "| Diversity@10 | Coverage@10 | Miscalibration@10 |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        cells = [row["data"] if not row["diversity"] else "", f"{row['diversity']:g}"]
+        cells += [f"{row['ndcg@10'][0]:.4f}", *_cost(row)]
+        cells += [f"{row[name][0]:.3f}" for name in SHOWN[2:] if name != "novelty@10"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cost(row: dict[str, Any]) -> list[str]:
+    """The share that is left, the difference and its p-value; of the plain lists nothing."""
+    if not row["diversity"]:
+        return ["", "", ""]
+    mean, low, high = (f"{part:+.4f}" for part in row["difference"])
+    p = "< 0.0001" if row["p"] < 1e-4 else f"{row['p']:.4f}"
+    return [f"{row['share_of_ndcg']:.1%}".replace("%", " %"), f"{mean} ({low} to {high})", p]
 
 
 if __name__ == "__main__":

@@ -100,3 +100,9 @@ def test_what_diversity_costs(town: Path) -> None:
             row["ndcg@10"][0] / plain["ndcg@10"][0], rel=1e-2
         )
     assert plain["diversity@10"][0] < min(row["diversity@10"][0] for row in (some, most))
+
+
+def test_the_table_of_diversity_is_that_of_the_results() -> None:
+    page = diversity.PAGE.read_text("utf-8")
+    assert diversity.rendered(page) == page
+    assert page.count("| ml-1m | 0 | ") == page.count("| ml-latest-small | 0 | ") == 1

@@ -46,8 +46,12 @@ def test_mistakes(refused: Refused, run: Path, tmp_path: Path) -> None:
     message = refused("serve", run, "--port", "0", "--store", gone, "--data", dataset)
     assert "the Redis store does not answer" in message
     assert refused("serve", run, "--port", "0", "--store", gone) == (
-        "linrec: the Redis store does not answer, so there is nothing to serve users from; start "
-        "it, or set --store to another one\n"
+        f"linrec: the Redis store does not answer at {gone}, so there is nothing to serve users "
+        "from; start it, or set --store to another one\n"
+    )
+    secret = f"{gone.replace('://', '://user:secret@')}?password=secret"
+    assert f"does not answer at {gone}, so" in refused(
+        "serve", run, "--port", "0", "--store", secret
     )
     assert refused("serve", run, "--port", "0", "--store", "memory", "--workers", "2") == (
         "linrec: users in memory belong to one process, so --workers 2 cannot share them; set "

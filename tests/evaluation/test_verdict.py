@@ -123,7 +123,10 @@ def test_five_baselines_fit_into_a_terminal_of_80(repeats) -> None:
     assert len(evaluation.baselines) == 5
     console = Console(width=80, file=io.StringIO())
     console.print(evaluation_table(evaluation, "shop"))
-    lines = console.file.getvalue().splitlines()
+    shown = console.file.getvalue()
+    assert "Miscalibration@10 " in shown
+    assert "…" not in shown
+    lines = shown.splitlines()
     row = next(number for number, line in enumerate(lines) if "NDCG@10" in line)
     figures = [evaluation["ndcg@10"], *(each["ndcg@10"] for each in evaluation.baselines.values())]
     assert lines[row].split()[1:] == [f"{figure:.4f}" for figure in figures]

@@ -85,7 +85,7 @@ def serve(
     users = store or f"{str(run).rstrip('/')}.users.sqlite"
     _check_shared(users, options.workers)
     opened = open_store(users)
-    _check_answers(opened)
+    _check_answers(opened, users)
     console = Console(stderr=True)
     engine = Engine(run, opened, engine_settings) if options.workers == 1 else None
     if data is not None:
@@ -120,7 +120,7 @@ def _supervise(plan: WorkerPlan, address: socket.socket) -> None:
         supervise(replace(plan, metrics=folder), address)
 
 
-def _check_answers(store: Store) -> None:
+def _check_answers(store: Store, address: str) -> None:
     """Refuse to start without users; a store that is only full still serves readers."""
     from linrec.serving import StoreError, StoreFullError
 
@@ -131,6 +131,8 @@ def _check_answers(store: Store) -> None:
     except StoreError as error:
         store.close()
         trouble = str(error).partition(";")[0]
+        if "://" in address:  # a file is named in it
+            trouble += f" at {_shown(address)}"
         raise InputError(
             f"{trouble}, so there is nothing to serve users from; start it, or set "
             f"{argument('store')} to another one"
@@ -172,8 +174,9 @@ def _introduce(engine: Engine, users: str, console: Console, address: str) -> No
 
 
 def _shown(store: str) -> str:
-    """An address of Redis may hold a password."""
-    return store if "://" not in store else store.split("://")[0]
+    """A file, or where Redis is: its address may hold a password, before the @ or after the ?."""
+    scheme, found, rest = store.partition("://")
+    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}" if found else store
 
 
 def _say(console: Console, line: str) -> None:

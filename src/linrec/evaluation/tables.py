@@ -29,17 +29,19 @@ _LABELS = {
     "miscalibration": "Miscalibration",
 }
 
+_DECIMALS = {"popularity": 1, "novelty": 2}  # events and bits; all others are from 0 to 1
+
 
 def evaluation_table(evaluation: Evaluation, name: str = "model") -> Table:
     """The model and its baselines side by side; the best mean of each row is bold."""
     narrow = len(evaluation.baselines) > BESIDE_INTERVALS
     table = Table(title=protocol_title(evaluation), caption=_caption(evaluation))
-    table.add_column("metric")
+    table.add_column("metric", no_wrap=True)
     table.add_column(escape(name), justify="right")
     if not narrow:
         table.add_column("95 % interval", justify="right", style="dim", no_wrap=True)
     for baseline in evaluation.baselines:
-        table.add_column(baseline.replace("personal-", "personal-\n"), justify="right")
+        table.add_column(_heading(baseline), justify="right")
     for metric, value in evaluation.metrics.items():
         baselines = [figures[metric] for figures in evaluation.baselines.values()]
         cells = [figure(metric, mean) for mean in (value.mean, *baselines)]
@@ -49,8 +51,19 @@ def evaluation_table(evaluation: Evaluation, name: str = "model") -> Table:
         shown = interval(value, metric=metric)
         table.add_row(metric_label(metric), *_with_interval(cells, shown, narrow))
     if narrow:
-        table.box, table.padding, table.pad_edge = SIMPLE_HEAD, (0, 0, 0, 0), False
+        _narrow(table)
     return table
+
+
+def _heading(baseline: str) -> str:
+    """In two lines, so that all fit beside each other."""
+    first, dash, rest = baseline.partition("-")
+    return f"{first}{dash}\n{rest}" if dash else baseline
+
+
+def _narrow(table: Table) -> None:
+    table.box, table.padding = SIMPLE_HEAD, (0, 0, 0, 0)
+    table.pad_edge = table.show_edge = False
 
 
 def _with_interval(cells: list[str], shown: str, narrow: bool) -> list[str]:
@@ -158,13 +171,13 @@ def seen_table(evaluation: Evaluation) -> Table:
     table.add_column("targets", justify="right")
     table.add_column("model", justify="right")
     for baseline in evaluation.baselines:
-        table.add_column(baseline.replace("personal-", "personal-\n"), justify="right")
+        table.add_column(_heading(baseline), justify="right")
     for kind, figures in evaluation.by_seen.items():
         means = [figures.metrics[metric], *(one[metric] for one in figures.baselines.values())]
         cells = [figure(metric, mean) for mean in means]
         table.add_row(kind, f"{figures.n_targets:,}", *cells)
     if len(evaluation.baselines) > BESIDE_INTERVALS:
-        table.box, table.padding, table.pad_edge = SIMPLE_HEAD, (0, 0, 0, 0), False
+        _narrow(table)
     return table
 
 
@@ -188,13 +201,16 @@ def best_of(metric: str, values: list[float]) -> int | None:
 
 
 def figure(metric: str, value: float) -> str:
-    return f"{value:,.1f}" if metric.startswith("popularity") else f"{value:.4f}"
+    return f"{value:,.{_decimals(metric)}f}"
 
 
 def interval(value: Interval, sign: str = "", metric: str = "") -> str:
     """The bounds of an interval; empty if it has none."""
     if value.low is None or value.high is None:
         return ""
-    if metric.startswith("popularity"):
-        return f"{value.low:{sign},.1f} to {value.high:{sign},.1f}"
-    return f"{value.low:{sign}.4f} to {value.high:{sign}.4f}"
+    form = f"{sign},.{_decimals(metric)}f"
+    return f"{value.low:{form}} to {value.high:{form}}"
+
+
+def _decimals(metric: str) -> int:
+    return _DECIMALS.get(metric.partition("@")[0], 4)
