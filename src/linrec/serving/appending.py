@@ -155,7 +155,9 @@ class Appender:
         jobs = [job for job in jobs if job.position not in done and job.version]
         self._advance(jobs)
         changes = [self._change(job) for job in jobs]
-        for job, ok in zip(jobs, self._store.commit(changes) if jobs else [], strict=True):
+        committed = self._store.commit(changes) if jobs else []
+        self._heads.note(committed.count(False), len(committed))
+        for job, ok in zip(jobs, committed, strict=True):
             if ok:
                 done[job.position] = self._outcome(job)
             self._remember(job, ok)

@@ -16,6 +16,7 @@ from linrec.serving.stores import Head, Store, StoreError
 
 OVERHEAD = 1_000  # bytes of a user beside the states, roughly
 FEW = 64  # events that a stored state may lack, to be caught up with together with other users
+OFTEN, WEIGHT = 0.05, 0.1  # of users that other servers move on; of the newest observation
 # a state is kept as it is stored and unpacked
 COPIES = 2
 
@@ -26,6 +27,7 @@ class HeadCache:
     def __init__(self, store: Store, max_bytes: int) -> None:
         self._store, self._max_bytes = store, max_bytes
         self.keeps = max_bytes > 0
+        self._outdated = 0.0  # share of users that another server had moved on, lately
         self._heads: OrderedDict[str, Head] = OrderedDict()
         self._bytes, self._lock = 0, Lock()
 
@@ -38,11 +40,13 @@ class HeadCache:
     def _with_versions(
         self, users: Sequence[str], versions: Sequence[str | None]
     ) -> list[Head | None]:
-        heads = self._cached(users)
+        heads, outdated = self._cached(users), 0
         for row, (head, version) in enumerate(zip(heads, versions, strict=True)):
             if head is not None and head.version != version:
                 heads[row] = None
                 self.drop(users[row])
+                outdated += 1
+        self.note(outdated, len(users))
         missing = [
             row
             for row, (head, version) in enumerate(zip(heads, versions, strict=True))
@@ -52,10 +56,20 @@ class HeadCache:
         return heads
 
     def recent(self, users: Sequence[str]) -> list[Head | None]:
-        """As they were when last used, if that is known: for writers, whose commit checks."""
+        """As they were when last used, if that is known: for writers, whose commit checks.
+
+        Where other servers append to the same users, asking first is cheaper than a commit in vain.
+        """
+        if self._outdated > OFTEN:
+            return self.current(users)
         heads = self._cached(users)
         self._read(users, heads, [row for row, head in enumerate(heads) if head is None])
         return heads
+
+    def note(self, outdated: int, users: int) -> None:
+        """How many of some users another server had moved on."""
+        if users:
+            self._outdated += WEIGHT * (outdated / users - self._outdated)
 
     def are_current(self, users: Sequence[str], heads: Sequence[Head | None]) -> list[bool]:
         """Whether these are what the store has; those that are not are dropped."""
