@@ -3,12 +3,16 @@
     python -m benchmarks.serving
 
 Starts servers of their own on loopback and a load generator in another process. Models have the
-default size and weights that were drawn, not learned: neither changes what an answer costs. Five
-parts: requests a second and latency at several numbers of connections; latency against the length
-of the history, with a state that is advanced and with a model that re-encodes (the same one trained
-on last-position, which reads both ways), lengths in turns; recall of the index against exact lists.
-A fourth, `open_loop`, sends requests at 70 % of what the first part reached, each at its fixed
-time, and compares a sample of the lists with offline ones; a fifth is benchmarks.serving_engine.
+default size and weights that were drawn, not learned: neither changes what an answer costs. Parts,
+which may be measured one by one (`--parts`; the others stay as they are in the results):
+
+- load: requests a second and latency at several numbers of connections, then latency at 70 % of
+  what that number of connections reached, each request at its fixed time, with a sample of the
+  lists compared with offline ones (benchmarks.serving_open_loop), then several workers;
+- history: latency against the length of the history, with a state that is advanced and with a model
+  that re-encodes (the same one trained on last-position, which reads both ways), lengths in turns;
+- engine: benchmarks.serving_engine; ann: recall of the index against exact lists.
+
 The generator is pinned to the last core. Run it while nothing else runs. Writes
 results/benchmarks/serving.json and serving.png, and the tables of docs/serving.md.
 """
@@ -31,8 +35,7 @@ import numpy as np
 import polars as pl
 import torch
 
-import linrec
-from benchmarks import serving_engine, serving_workers
+from benchmarks import serving_engine, serving_open_loop, serving_workers
 from benchmarks.environment import ROOT, environment
 from benchmarks.results import write_json
 from linrec.data.dataset.store import SequenceStore
@@ -41,40 +44,42 @@ from linrec.serving import Engine, EngineSettings, open_store
 from linrec.serving.model import ServedModel
 from linrec.serving.stores import Change, Event
 from tests.serving.cases import make_run
-from tests.serving.serving_process import ServeProcess, client
+from tests.serving.serving_process import ServeProcess
 
 OUT, PAGE = ROOT / "results/benchmarks/serving.json", ROOT / "docs" / "serving.md"
 BEGIN, END = "<!-- figures -->\n", "<!-- /figures -->"
 SIZE: dict[str, Any] = {"width": 128, "heads": 8, "layers": 2, "inner": 256, "positions": 256}
 SOME_ITEMS = 2_000  # that a user returns to, so that there is always something new to recommend
 KEEP = 10_000_000  # no event is dropped while measuring
-SHARE = 0.7  # of the highest rate, for latency at a fixed rate
-SAMPLE = 0.005  # of the answers, compared with offline ones
-NEWEST = 1_000  # events of a user that a page of the API has
+PARTS = ("engine", "load", "history", "ann")
 WAYS = {"state": {}, "re-encode": {"objective": "last-position"}}
 
 
 def main() -> None:
     args = _arguments()
     torch.set_num_threads(args.threads)
-    with tempfile.TemporaryDirectory() as folder:
-        base = Path(folder)
-        outcome: dict[str, Any] = {
-            "command": "python -m benchmarks.serving " + " ".join(sys.argv[1:]),
-            **environment(),
-            "items": args.items,
-            "threads": args.threads,
-            "engine": serving_engine.costs(args),
-            **load(base, args),
-            "history": history(base, args),
-            "ann": ann(base, args),
-        }
+    about = {"command": "python -m benchmarks.serving " + " ".join(sys.argv[1:]), **environment()}
+    outcome = json.loads(args.out.read_text("utf-8")) if args.out.exists() else {}
+    outcome |= {"items": args.items, "threads": args.threads}
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        for part in args.parts:
+            found = measure(part, Path(folder), args)
+            outcome |= found | {"about": outcome.get("about", {}) | {part: about}}
     write_json(args.out, outcome)
-    plot(outcome["history"], args.out.with_suffix(".png"))
+    if "history" in outcome:
+        plot(outcome["history"], args.out.with_suffix(".png"))
     print(f"wrote {args.out}")
     print(tables(outcome))
     if args.out == OUT:
         PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
+
+
+def measure(part: str, base: Path, args: argparse.Namespace) -> dict[str, Any]:
+    if part == "load":
+        return load(base, args)
+    work = {"engine": lambda: serving_engine.costs(args), "history": lambda: history(base, args),
+            "ann": lambda: ann(base, args)}  # fmt: skip
+    return {part: work[part]()}
 
 
 def catalogue(items: int) -> SequenceStore:
@@ -143,56 +148,13 @@ def load(base: Path, args: argparse.Namespace) -> dict[str, Any]:
                 row = {"kind": kind, "connections": connections} | found["all"]
                 rows.append(row | {"a_second": round(row["requests"] / found["seconds"], 1)})
                 print(rows[-1])
-        open_loop = [
-            at_fixed_rate(run, port, {"kind": kind, "requests": requests}, rows, args)
-            for kind, requests in kinds.items()
-        ]
-    return {
-        "load": rows,
-        "open_loop": [row for some in open_loop for row in some],
-        "workers": serving_workers.measure(run, place, kinds, args),
-    }
-
-
-def at_fixed_rate(
-    run: Path, port: int, kind: dict[str, Any], rows: list[dict[str, Any]], args: argparse.Namespace
-) -> list[dict[str, Any]]:
-    """Latency at 70 % of the highest rate that was reached, and whether sampled lists are right."""
-    rate = SHARE * max(row["a_second"] for row in rows if row["kind"] == kind["kind"])
-    outcome = []
-    for connections in args.connections:
-        plan = {
-            "port": port, "connections": connections, "seconds": args.seconds, "most": 10**9,
-            "requests": kind["requests"], "rate": rate, "sample": SAMPLE,
-            "first": (len(rows) + len(outcome)) * 10**8 + 10**12,
-        }  # fmt: skip
-        found = generated(plan)
-        row = {"kind": kind["kind"], "connections": connections, "rate": round(rate, 1)}
-        row |= found["all"]
-        if kind["kind"] == "recommendations":
-            row |= agreement(run, port, kind["requests"], found["samples"])
-        outcome.append(row)
-        print(row)
-    return outcome
-
-
-def agreement(
-    run: Path, port: int, requests: list[Any], samples: list[tuple[int, Any]]
-) -> dict[str, int]:
-    """How many of the sampled lists are those of offline `recommend` on the same histories."""
-    model, right = linrec.load(run), 0
-    with client(f"http://127.0.0.1:{port}") as http:
-        for place, answer in samples:
-            user = requests[place][1]["user"]
-            path = f"/v1/users/{user}"
-            stored = http.get(path, params={"limit": NEWEST}).json()
-            assert stored["events"] == len(stored["history"]), "a history is longer than one page"
-            history = [event["item"] for event in stored["history"]]
-            expected = model.recommend([history], k=10).to_polars()
-            scores = [item["score"] for item in answer["items"]]
-            # equal scores may change places, so the scores are compared
-            right += np.allclose(scores, expected["score"].to_numpy(), rtol=1e-4, atol=1e-4)
-    return {"sampled": len(samples), "agree": int(right)}
+        open_loop = serving_open_loop.measure(run, port, kinds, rows, args)
+    several = str(base / "load.users")
+    open_store(several, serving_workers.FILES).close()
+    fill(run, several, dict.fromkeys(names, 100), args)
+    places = {1: place, serving_workers.FILES: several}
+    workers = serving_workers.measure(run, places, kinds, args)
+    return {"load": rows, "open_loop": open_loop, "workers": workers}
 
 
 def fill(run: Path, place: str, users: dict[str, int], args: argparse.Namespace) -> None:
@@ -220,9 +182,10 @@ def history(base: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
             make for length in lengths
             for make in (event(f"long-{length}", "item-1"), recommend_request(f"long-{length}"))
         ]  # fmt: skip
+        repeats = args.repeats if way == "state" else min(args.repeats, args.encoded_repeats)
         with served(run, place, args.threads) as port:
             plan = {"port": port, "connections": 1, "seconds": args.history_seconds,
-                    "most": args.repeats * len(requests), "requests": requests}  # fmt: skip
+                    "most": repeats * len(requests), "requests": requests}  # fmt: skip
             each = generated(plan)["each"]
         for at, length in enumerate(lengths):
             for kind, found in zip(("events", "recommendations"), each[2 * at :], strict=False):
@@ -273,60 +236,62 @@ def rendered(page: str) -> str:
 
 
 def tables(outcome: dict[str, Any]) -> str:
-    where = (
-        f"`{outcome['command'].strip()}`, {outcome['date']}, {outcome['machine']}, "
-        f"{outcome['threads']} thread(s), {outcome['items']:,} items, commit {outcome['commit']}."
-    )
-    lines = [where, "", "| requests | connections | a second | p50 ms | p99 ms |", "|" + "---|" * 5]
-    lines += [
-        f"| {row['kind']} | {row['connections']} | {row['a_second']:,.0f} "
-        f"| {row['p50_ms']:.1f} | {row['p99_ms']:.1f} |"
-        for row in outcome["load"]
-    ]
-    if "open_loop" in outcome:
-        lines += ["", *open_loop_table(outcome["open_loop"])]
-    if "workers" in outcome:
+    lines = [_where(outcome), ""]
+    if "load" in outcome:
+        lines += ["| requests | connections | a second | p50 ms | p99 ms |", "|" + "---|" * 5]
+        lines += [
+            f"| {row['kind']} | {row['connections']} | {row['a_second']:,.0f} "
+            f"| {row['p50_ms']:.1f} | {row['p99_ms']:.1f} |"
+            for row in outcome["load"]
+        ]
+        lines += ["", *serving_open_loop.table(outcome["open_loop"])]
         lines += ["", *serving_workers.table(outcome["workers"])]
     if "engine" in outcome:
         lines += ["", *serving_engine.tables(outcome["engine"])]
-    lines += ["", "| model | request | events in the history | p50 ms | p99 ms |", "|" + "---|" * 5]
-    lines += [
-        f"| {row['way']} | {row['kind']} | {row['length']:,} "
-        f"| {row['p50_ms']:.1f} | {row['p99_ms']:.1f} |"
-        for row in outcome["history"]
-    ]
-    lines += ["", growth(outcome["history"]), "", sentence(outcome["ann"])]
+    if "history" in outcome:
+        lines += ["", "| model | request | events in the history | p50 ms | p99 ms |"]
+        lines += ["|" + "---|" * 5, *(_history_row(row) for row in outcome["history"])]
+        lines += ["", growth(outcome["history"])]
+    if "ann" in outcome:
+        lines += ["", sentence(outcome["ann"])]
     return "\n".join(lines) + "\n"
 
 
-def open_loop_table(rows: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        f"At a fixed rate, {SHARE:.0%} of the highest above; a latency counts from when a request "
-        "was due:", "",
-        "| requests | connections | a second | p50 ms | p99 ms | lists as offline |",
-        "|" + "---|" * 6,
-    ]  # fmt: skip
-    return lines + [
-        f"| {row['kind']} | {row['connections']} | {row['rate']:,.0f} | {row['p50_ms']:.1f} "
-        f"| {row['p99_ms']:.1f} "
-        f"| {_agreed(row)} |"
-        for row in rows
+def _where(outcome: dict[str, Any]) -> str:
+    """Every command with the parts that it measured."""
+    parts: dict[tuple[str, ...], list[str]] = {}
+    for part, about in outcome["about"].items():
+        names = ("command", "date", "machine", "commit")
+        parts.setdefault(tuple(about[name].strip() for name in names), []).append(part)
+    texts = [
+        f"`{command}`, {date}, {machine}, commit {commit} ({', '.join(some)})"
+        for (command, date, machine, commit), some in parts.items()
     ]
+    size = f"{outcome['threads']} thread(s), {outcome['items']:,} items"
+    return f"{size}; {'; '.join(texts)}."
 
 
-def _agreed(row: dict[str, Any]) -> str:
-    return f"{row['agree']} of {row['sampled']}" if "agree" in row else ""
+def _history_row(row: dict[str, Any]) -> str:
+    low, high = row["p99_95_ms"]
+    return (
+        f"| {row['way']} | {row['kind']} | {row['length']:,} | {row['p50_ms']:.2f} "
+        f"| {row['p99_ms']:.2f} ({low:.2f} to {high:.2f}) |"
+    )
 
 
 def growth(rows: list[dict[str, Any]]) -> str:
-    """p99 at the longest history against the shortest."""
+    """The longest history against the shortest."""
     texts = []
     for way in WAYS:
         for kind in ("events", "recommendations"):
             some = [row for row in rows if (row["way"], row["kind"]) == (way, kind)]
-            ratio = some[-1]["p99_ms"] / some[0]["p99_ms"]
-            texts.append(f"{way}, {kind}: {ratio:.2f} x ({some[-1]['length']:,} events)")
-    return f"p99 at the longest history against {rows[0]['length']:,}: {'; '.join(texts)}."
+            p50, p99 = (some[-1][name] / some[0][name] for name in ("p50_ms", "p99_ms"))
+            length = some[-1]["length"]
+            texts.append(f"{way}, {kind}: p50 {p50:.2f} x, p99 {p99:.2f} x ({length:,} events)")
+    return (
+        f"The longest history against {rows[0]['length']:,} events: {'; '.join(texts)}. In "
+        "brackets above, the 95% interval of each p99."
+    )
 
 
 def sentence(found: dict[str, Any]) -> str:
@@ -372,7 +337,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ann-items", type=int, default=200_000)
     parser.add_argument("--ann-run", type=Path, help="a trained run, instead of drawn vectors")
     parser.add_argument("--ann-users", type=int, default=200)
+    parser.add_argument("--encoded-repeats", type=int, default=500, help="of re-encode")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--out", type=Path, default=OUT)
     serving_engine.add_arguments(parser)
     return parser.parse_args()

@@ -3,9 +3,11 @@
     python -m benchmarks.serving_engine
 
 At the size of the default model and ML-1M's 3,416 items, with SQLite in synchronous=FULL: seconds
-and CPU seconds of `Engine.append` and `Engine.recommend`, of an fsync alone after as many bytes as
-a state has, and of one step of the model in its compiled form and in torch, which alternate. CPU
-seconds are what counts on a machine that does other work; they include those of the system.
+and CPU seconds of `Engine.append` (also with the state stored with every event, and with
+synchronous=OFF, which gives durability up and shows what is left without the disk) and of
+`Engine.recommend`; of writing as many bytes as a state has and waiting for the disk; and of one
+step of the model in its compiled form and in torch, which alternate. CPU seconds are what counts on
+a machine that does other work; they include those of the system.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sqlite3
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,9 +29,11 @@ from benchmarks.environment import environment
 from linrec.backbones import build, model_config
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.store import SequenceStore
-from linrec.serving import Engine, NewEvent, open_store
+from linrec.serving import Engine, EngineSettings, NewEvent, open_store
 from linrec.serving.past import Past
 from linrec.serving.states import States, states_of
+from linrec.serving.stores import SQLiteStore
+from linrec.serving.stores.sqlite_connections import WAIT_SECONDS
 from tests.serving.cases import make_run
 
 ITEMS = 3_416
@@ -41,6 +46,7 @@ SIZE: dict[str, Any] = {
     "width": 128, "heads": 8, "inner": 256, "positions": 256, "time_gaps": True, "head_norm": True,
 }  # fmt: skip
 USERS, EVENTS = 50, 100
+IN_PLACE = 16 * 2**20  # bytes, as many as the write-ahead log has
 
 
 def measured(work: Callable[[int], object], repeats: int) -> dict[str, float]:
@@ -58,37 +64,73 @@ def measured(work: Callable[[int], object], repeats: int) -> dict[str, float]:
     }  # fmt: skip
 
 
+class Unsynced(SQLiteStore):
+    """Tells the system nothing about when to write: what an append costs besides the disk."""
+
+    def _open(self, timeout: float = WAIT_SECONDS) -> sqlite3.Connection:
+        opened = super()._open(timeout)
+        opened.execute("PRAGMA synchronous=OFF")
+        return opened
+
+
 def engine_costs(
     folder: Path, data: SequenceStore, repeats: int, **changes: Any
 ) -> dict[str, dict[str, float]]:
     run = make_run(folder / "run", data, **SIZE | changes)
-    engine = Engine(run, open_store(str(folder / "users.sqlite")))
-    rng = np.random.default_rng(0)
-    for user in range(USERS):
-        items = rng.integers(0, data.n_items // 2, EVENTS).tolist()
-        engine.append(f"u{user}", [NewEvent(f"item-{i}", float(t)) for t, i in enumerate(items)])
-    costs = {
-        "append": measured(
-            lambda n: engine.append(f"u{n % USERS}", [NewEvent(f"item-{n % 1000}", id=str(n))]),
-            repeats,
-        ),
-        "recommend": measured(lambda n: engine.recommend(f"u{n % USERS}"), repeats),
-        "fsync": fsync_cost(folder, engine.model.states.bytes, repeats),
+    every = EngineSettings(state_every=1)
+    engines = {
+        "append": Engine(run, open_store(str(folder / "users.sqlite"))),
+        "append, state with every event": Engine(run, SQLiteStore(folder / "b.sqlite"), every),
+        "append, without any sync": Engine(run, Unsynced(folder / "c.sqlite")),
     }
-    engine.close()
+    for engine in engines.values():
+        rng = np.random.default_rng(0)
+        for user in range(USERS):
+            items = rng.integers(0, data.n_items // 2, EVENTS).tolist()
+            past = [NewEvent(f"item-{i}", float(t)) for t, i in enumerate(items)]
+            engine.append(f"u{user}", past)
+    costs = {
+        name: measured(
+            lambda n, engine=engine: engine.append(
+                f"u{n % USERS}", [NewEvent(f"item-{n % 1000}", id=str(n))]
+            ),
+            repeats,
+        )
+        for name, engine in engines.items()
+    }
+    first = engines["append"]
+    costs["recommend"] = measured(lambda n: first.recommend(f"u{n % USERS}"), repeats)
+    costs |= sync_costs(folder, first.model.states.bytes, repeats)
+    for engine in engines.values():
+        engine.close()
     return costs
 
 
-def fsync_cost(folder: Path, size: int, repeats: int) -> dict[str, float]:
-    """After appending that many bytes to a file, which is what a commit waits for."""
-    opened = os.open(folder / "fsync", os.O_CREAT | os.O_WRONLY)
+def sync_costs(folder: Path, size: int, repeats: int) -> dict[str, dict[str, float]]:
+    """Of writing that many bytes and waiting for the disk, the least that a commit could take.
 
-    def write(_: int) -> None:
-        os.write(opened, bytes(size))
-        os.fdatasync(opened)
+    SQLite calls fdatasync, and writes its log in place once it has been through it.
+    """
+    opened = os.open(folder / "sync", os.O_CREAT | os.O_WRONLY)
+    os.write(opened, bytes(IN_PLACE))
+    os.fsync(opened)
+    places, content = IN_PLACE // size, bytes(size)
 
+    def write(turn: int, sync: Callable[[int], None], in_place: bool) -> None:
+        os.pwrite(opened, content, turn % places * size if in_place else IN_PLACE + turn * size)
+        sync(opened)
+
+    ways = {
+        (f"{sync.__name__}, {'in place' if in_place else 'growing file'}"): (sync, in_place)
+        for in_place in (True, False)
+        for sync in (os.fdatasync, os.fsync)
+    }
     try:
-        return measured(write, repeats)
+        found = {}
+        for name, way in ways.items():
+            os.ftruncate(opened, IN_PLACE)
+            found[name] = measured(lambda turn, way=way: write(turn, *way), repeats)
+        return found
     finally:
         os.close(opened)
 

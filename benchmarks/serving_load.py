@@ -15,12 +15,14 @@ import asyncio
 import contextlib
 import itertools
 import json
+import math
 import os
 import sys
 from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 with contextlib.suppress(ImportError):
     import uvloop
@@ -88,15 +90,23 @@ async def answered(reader: asyncio.StreamReader) -> tuple[bool, bytes]:
     return b" 200 " in lines[0], await reader.readexactly(length)
 
 
-def summary(seconds: list[float]) -> dict[str, float]:
+def summary(seconds: list[float]) -> dict[str, Any]:
     if not seconds:
-        return {"requests": 0, "p50_ms": 0.0, "p99_ms": 0.0}
+        return {"requests": 0, "p50_ms": 0.0, "p99_ms": 0.0, "p99_95_ms": [0.0, 0.0]}
     counted = np.array(seconds[WARM_UP:] if len(seconds) > 2 * WARM_UP else seconds) * 1000
     return {
         "requests": len(seconds),
         "p50_ms": round(float(np.percentile(counted, 50)), 3),
         "p99_ms": round(float(np.percentile(counted, 99)), 3),
+        "p99_95_ms": interval(np.sort(counted), 0.99),
     }
+
+
+def interval(ordered: NDArray[np.float64], share: float) -> list[float]:
+    """Where the quantile lies with 95 %: how many values are below it is binomial."""
+    middle, width = share * len(ordered), 1.96 * math.sqrt(share * (1 - share) * len(ordered))
+    ranks = (math.floor(middle - width), math.ceil(middle + width))
+    return [round(float(ordered[min(max(rank, 0), len(ordered) - 1)]), 3) for rank in ranks]
 
 
 if __name__ == "__main__":

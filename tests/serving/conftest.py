@@ -9,6 +9,7 @@ import pytest
 
 from linrec.data.dataset.store import SequenceStore
 from linrec.serving import Engine, EngineSettings, Store, open_store
+from linrec.serving.stores.sharded import create_shards
 from tests.serving.cases import make_run
 from tests.serving.redis_server import RedisServer, why_no_redis
 from tests.training.cases import cycle
@@ -40,13 +41,18 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
         yield server
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.service)])
+@pytest.fixture(
+    params=["memory", "sqlite", "shards", pytest.param("redis", marks=pytest.mark.service)]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a store can be opened, empty."""
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
         server.empty()
         return server.url
+    if request.param == "shards":
+        create_shards(tmp_path / "users", 3)
+        return str(tmp_path / "users")
     return "memory" if request.param == "memory" else str(tmp_path / "users.sqlite")
 
 

@@ -24,6 +24,7 @@ import httpx
 import numpy as np
 
 from linrec.serving import Engine, Store, open_store
+from linrec.serving.stores.sharded import create_shards
 from tests.serving.cases import make_run
 from tests.serving.redis_server import RedisServer
 from tests.serving.serving_process import ForkedServe
@@ -226,7 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=120.0)
-    parser.add_argument("--store", choices=["sqlite", "redis"], default="sqlite")
+    parser.add_argument("--store", choices=["sqlite", "shards", "redis"], default="sqlite")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
@@ -235,6 +236,9 @@ def main() -> None:
         if given.store == "redis":
             (folder / "redis").mkdir()
             place = stack.enter_context(RedisServer(folder / "redis")).url
+        if given.store == "shards":
+            place = str(folder / "users")
+            create_shards(folder / "users", 4)
         report = soak(folder, place, given.kills, given.minutes)
     print(f"{given.store}: {report}")
     sys.exit(1 if report.failed else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,3 +63,27 @@ def test_a_refusal_rests_on_what_is_stored_now(run: Path, tmp_path: Path) -> Non
     assert one.append("u", [NewEvent("i03", 5.0)]).events == 2
     one.close()
     two.close()
+
+
+def test_where_others_append_too_it_asks_first(run: Path, tmp_path: Path) -> None:
+    """Two engines that append to the same users in turn commit in vain only at first."""
+    place = str(tmp_path / "users.sqlite")
+    one, two = (Engine(run, open_store(place)) for _ in range(2))
+    vain: list[int] = []
+    for engine in (one, two):
+        commit = engine.store.commit
+
+        def counted(changes: Any, commit: Any = commit) -> list[bool]:
+            done: list[bool] = commit(changes)
+            vain.append(done.count(False))
+            return done
+
+        engine.store.commit = counted  # type: ignore[method-assign]
+    for turn in range(60):
+        (one, two)[turn % 2].append("u", [NewEvent(f"i{turn % 15:02d}", float(turn), f"e{turn}")])
+    assert sum(vain[:10]) > 0
+    assert sum(vain[-30:]) == 0
+    for engine in (one, two):
+        assert engine.user("u").events == 60
+        assert_rebuilt_is_the_same(engine, engine.store, "u")
+        engine.close()

@@ -6,9 +6,10 @@ import argparse
 import asyncio
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks import serving, serving_engine, serving_load
+from benchmarks import serving, serving_engine, serving_load, serving_workers
 from linrec.serving import Engine, open_store
 from tests.serving.serving_process import within
 
@@ -49,16 +50,21 @@ def test_parts_of_the_engine(tmp_path: Path) -> None:
     serving_engine.add_arguments(parser)
     found = serving_engine.costs(parser.parse_args(folder))
     deep = found["models"]["4 layers, pre-norm, gate"]
-    assert set(deep["engine"]) == {"append", "recommend", "fsync"}
+    assert set(deep["engine"]) == {
+        "append", "append, state with every event", "append, without any sync", "recommend",
+        "fdatasync, in place", "fsync, in place", "fdatasync, growing file", "fsync, growing file",
+    }  # fmt: skip
     assert [row["users"] for row in deep["step"]] == [1, 1, 16, 16, 64, 64]
     assert any("step, compiled, 16 user(s)" in line for line in serving_engine.tables(found))
 
 
 def test_the_tables(tmp_path: Path) -> None:
-    times = {"requests": 5, "p50_ms": 1.0, "p99_ms": 2.0}
+    times = {"requests": 5, "p50_ms": 1.0, "p99_ms": 2.0, "p99_95_ms": [1.5, 3.0]}
+    about = {"command": "python", "date": "today", "machine": "m", "commit": "c"}
+    other = about | {"command": "python --parts ann"}
     outcome = {
-        "command": "python", "date": "today", "machine": "m", "threads": 1, "commit": "c",
-        "items": 10, "load": [{"kind": "events", "connections": 8, "a_second": 9.0} | times],
+        "about": {"load": about, "history": about, "ann": other}, "threads": 1, "items": 10,
+        "load": [{"kind": "events", "connections": 8, "a_second": 9.0} | times],
         "history": [
             {"way": way, "kind": kind, "length": length} | times
             for way in serving.WAYS for length in (10, 1000)
@@ -68,13 +74,15 @@ def test_the_tables(tmp_path: Path) -> None:
     }  # fmt: skip
     row = {"kind": "recommendations", "connections": 8, "rate": 7.0, "sampled": 3, "agree": 3}
     outcome["open_loop"] = [row | times]
-    costs = {"server_cpu_ms": 1.0, "generator_cpu_ms": 0.1, "derived": 1.5}
-    outcome["workers"] = [{"kind": "events", "workers": 2, "a_second": 9.0} | costs]
+    costs = {"server_cpu_ms": 1.0, "generator_cpu_ms": 0.1, "ratio": 1.2, "derived": 1.5}
+    outcome["workers"] = [{"kind": "events", "files": 4, "workers": 2, "a_second": 9.0} | costs]
     message = serving.tables(outcome)
     assert "| recommendations | 8 | 7 | 1.0 | 2.0 | 3 of 3 |" in message
     assert "| events | 8 | 9 | 1.0 | 2.0 |" in message
-    assert "p99 at the longest history against 10: state, events: 1.00 x (1,000 ev" in message
-    assert "| events | 2 | 9 | 1.000 | 0.100 | 1.50 x |" in message
+    assert "history against 10 events: state, events: p50 1.00 x, p99 1.00 x (1,000" in message
+    assert "| state | events | 10 | 1.00 | 2.00 (1.50 to 3.00) |" in message
+    assert "| events | 4 | 2 | 9 | 1.20 x | 1.000 | 0.100 | 1.50 x |" in message
+    assert "`python`, today, m, commit c (load, history); `python --parts ann`, today" in message
     assert "recall@10 1.000" in message
     serving.plot(outcome["history"], tmp_path / "plot.png")  # type: ignore[arg-type]
     assert (tmp_path / "plot.png").stat().st_size > 1000
@@ -88,3 +96,18 @@ def test_recall_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found = serving.ann(tmp_path, serving._arguments())
     assert found["items"] == 300
     assert 0.5 < found["recall_at_10"] <= 1
+
+
+def test_the_interval_of_a_quantile() -> None:
+    ordered = np.arange(10_000, dtype=np.float64)
+    assert serving_load.interval(ordered, 0.99) == [9880.0, 9920.0]
+    assert serving_load.interval(ordered[:3], 0.99) == [2.0, 2.0]
+
+
+def test_workers_are_compared_at_the_same_number_of_files() -> None:
+    def row(files: int, workers: int, rate: float, cpu: float) -> dict[str, object]:
+        return {"kind": "events", "files": files, "workers": workers, "a_second": rate,
+                "server_cpu_ms": cpu}  # fmt: skip
+
+    rows = [row(1, 1, 100.0, 1.0), row(4, 1, 80.0, 1.0), row(4, 2, 160.0, 1.25)]
+    assert serving_workers.compared(rows[2], rows) == {"ratio": 2.0, "derived": 1.6}

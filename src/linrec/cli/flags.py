@@ -20,6 +20,16 @@ TYPES: dict[str, Any] = {
     "list[str]": list[str],  # a flag that may be repeated
 }  # fmt: skip
 
+Shards = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=64,
+        help="SQLite files that a new store consists of, as a folder; writers of one do not wait "
+        "for those of another.",
+    ),
+]
+
 
 def with_flags(
     recipe: Mapping[str, Any] | None = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from linrec.cli.flags import with_flags
+from linrec.cli.flags import Shards, with_flags
 from linrec.serving.ingest_settings import IngestSettings
 from linrec.types import InputError
 
@@ -34,9 +34,11 @@ def ingest(
     store: Annotated[
         str | None,
         typer.Option(
-            help=r"A file (SQLite) or redis://host:6379/0. [dim]\[RUN.users.sqlite][/dim]"
+            help="A file or folder (SQLite), or redis://host:6379/0. "
+            r"[dim]\[RUN.users.sqlite][/dim]"
         ),
     ] = None,
+    store_shards: Shards = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Read a file from its start, also if it was read.")
     ] = False,
@@ -71,7 +73,7 @@ def ingest(
     place = store or f"{str(run).rstrip('/')}.users.sqlite"
     if place == "memory":
         raise InputError("users in memory end with this command; give a file or a Redis as --store")
-    opened = open_store(place)
+    opened = open_store(place, store_shards)
     try:
         reading = open_source(source, opened, restart=restart, until_empty=until_empty)
         ingesting = Ingest(opened, given, ServedModel(run) if given.states == "now" else None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from linrec.cli.flags import part_of, with_flags
+from linrec.cli.flags import Shards, part_of, with_flags
 from linrec.serving.http.options import HttpOptions, check_exposure, read_token
 from linrec.serving.http.worker import WorkerPlan
 from linrec.serving.settings import EngineSettings
@@ -29,10 +29,11 @@ def serve(
     store: Annotated[
         str | None,
         typer.Option(
-            help="Where users are kept: a file (SQLite), redis://host:6379/0, or memory. "
+            help="Where users are kept: a file or folder (SQLite), redis://host:6379/0, or memory. "
             r"[dim]\[RUN.users.sqlite][/dim]"
         ),
     ] = None,
+    store_shards: Shards = None,
     data: Annotated[
         Path | None, typer.Option(help="A dataset whose users the store should have at first.")
     ] = None,
@@ -58,7 +59,7 @@ def serve(
     \b
       linrec serve runs/shop
       linrec serve linrec-demo/run --data linrec-demo/data
-      linrec serve runs/shop --workers 4
+      linrec serve runs/shop --workers 4 --store runs/shop.users --store-shards 8
       linrec serve runs/shop --host 0.0.0.0 --token-file token.txt --store redis://localhost:6379/0
     """
     from rich.console import Console
@@ -84,7 +85,7 @@ def serve(
     address = bound(options.host, options.port)
     users = store or f"{str(run).rstrip('/')}.users.sqlite"
     _check_shared(users, options.workers)
-    opened = open_store(users)
+    opened = open_store(users, store_shards)
     _check_answers(opened, users)
     console = Console(stderr=True)
     engine = Engine(run, opened, engine_settings) if options.workers == 1 else None

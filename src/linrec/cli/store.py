@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from linrec.cli.flags import Shards
 from linrec.types import InputError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 StorePlace = Annotated[
-    str, typer.Argument(metavar="STORE", help="A file (SQLite) or redis://host:6379/0.")
+    str, typer.Argument(metavar="STORE", help="A file or folder (SQLite), or redis://host:6379/0.")
 ]
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="Where to write; must not exist.")]
 
@@ -30,12 +31,12 @@ def _store() -> None:
 
 
 @contextlib.contextmanager
-def _opened(place: str, *, may_be_new: bool = False) -> Iterator[Store]:
+def _opened(place: str, *, may_be_new: bool = False, shards: int | None = None) -> Iterator[Store]:
     from linrec.serving import StoreError, open_store
 
-    if "://" not in place and not may_be_new and not Path(place).is_file():
-        raise InputError(f"{place} is not a file; give the store of a server")
-    store = open_store(place)
+    if "://" not in place and not may_be_new and not Path(place).exists():
+        raise InputError(f"{place} is not a file or a folder; give the store of a server")
+    store = open_store(place, shards)
     try:
         yield store
     except StoreError as error:
@@ -70,7 +71,7 @@ def check(store: StorePlace) -> None:
 
 @app.command()
 def backup(store: StorePlace, file: Target) -> None:
-    """Copy the store into one file. SQLite: a copy of it. Redis: an export.
+    """Copy the store. SQLite: the same file, or folder of files. Redis: an export.
 
     Examples:
 
@@ -110,14 +111,19 @@ def import_(
     resurrect: Annotated[
         bool, typer.Option("--resurrect", help="Also users who were forgotten.")
     ] = False,
+    store_shards: Shards = None,
 ) -> None:
     """Store the users of an export that the store does not have yet.
 
-    Example: linrec store import redis://localhost:6379/0 users.jsonl
+    Examples:
+
+    \b
+      linrec store import redis://localhost:6379/0 users.jsonl
+      linrec store import runs/shop.users users.jsonl --store-shards 4
     """
     from linrec.serving.maintenance import import_users
 
-    with _opened(store, may_be_new=True) as opened:
+    with _opened(store, may_be_new=True, shards=store_shards) as opened:
         done = import_users(opened, file, keep_events, resurrect=resurrect)
     typer.echo(f"stored {done.users:,} users; {done.left_out:,} were there or are forgotten")
     if not done.marks:

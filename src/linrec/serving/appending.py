@@ -21,7 +21,7 @@ from linrec.serving.stores import (
     StoreError,
     new_version,
 )
-from linrec.serving.stores.store import MAX_SNAPSHOTS, MODEL_BYTES
+from linrec.serving.stores.store import MAX_SNAPSHOTS, model_of
 from linrec.types import InputError
 
 ATTEMPTS = 50  # against faster writers, each of which has stored an event
@@ -93,8 +93,9 @@ class _Job:
     late: bool = False
     too_old: int = 0
     version: str = ""  # of the head, once this attempt is committed
-    snapshot: bytes | None = None
-    after: Snapshot | None = None  # the same, not packed
+    snapshot: bytes | None = None  # to be stored, if it is time to
+    after: Snapshot | None = None  # the state after the request
+    key: bytes = b""  # of the model whose state it is
 
 
 Outcome = Appended | Exception
@@ -154,7 +155,9 @@ class Appender:
         jobs = [job for job in jobs if job.position not in done and job.version]
         self._advance(jobs)
         changes = [self._change(job) for job in jobs]
-        for job, ok in zip(jobs, self._store.commit(changes) if jobs else [], strict=True):
+        committed = self._store.commit(changes) if jobs else []
+        self._heads.note(committed.count(False), len(committed))
+        for job, ok in zip(jobs, committed, strict=True):
             if ok:
                 done[job.position] = self._outcome(job)
             self._remember(job, ok)
@@ -183,24 +186,22 @@ class Appender:
 
     def _remember(self, job: _Job, committed: bool) -> None:
         """The head after the commit, so that the next event need not read it."""
-        user, content = job.request.user, job.snapshot
-        if not committed or content is None:
+        user = job.request.user
+        if not committed or job.after is None:
             self._heads.drop(user)
             return
         total, new = self._total(job), len(job.events)
         before = float("-inf") if job.head is None else job.head.newest
         newest = max(before, job.events[-1].time)
-        model = content[:MODEL_BYTES]
         others = () if job.head is None else job.head.snapshots
-        kept = [
-            replace(each, missing=each.missing + new)
-            for each in others
-            if each.content[:MODEL_BYTES] != model
-        ][: MAX_SNAPSHOTS - 1]
-        made = StoredSnapshot(job.version, total, 0, content)
-        head = Head(job.version, total, newest, (made, *kept))
-        if job.after is not None:
-            head.unpacked[model] = job.after
+        kept = [replace(each, missing=each.missing + new) for each in others]
+        if job.snapshot is not None:
+            kept = [each for each in kept if model_of(each.content) != job.key]
+            made = StoredSnapshot(job.version, total, 0, job.snapshot)
+            kept = [made, *kept[: MAX_SNAPSHOTS - 1]]
+        head = Head(job.version, total, newest, tuple(kept))
+        states = head.latest if job.snapshot is None else head.unpacked
+        states[job.key] = job.after
         self._heads.put(user, head)
 
     def _plan(self, job: _Job, old: set[str]) -> None:
@@ -260,8 +261,20 @@ class Appender:
                 users.append((snapshot, model.past((*behind, *job.events))))
         if ready:
             for job, after in zip(ready, model.advance(users), strict=True):
-                job.snapshot = model.write(after, Origin(job.version, self._total(job)))
-                job.after = after
+                job.after, job.key = after, model.key
+                if self._is_to_be_stored(model, job):
+                    job.snapshot = model.write(after, Origin(job.version, self._total(job)))
+
+    def _is_to_be_stored(self, model: ServedModel, job: _Job) -> bool:
+        """Not with every event of a user in memory: a reader catches up with a few of them."""
+        stored = None if job.head is None else job.head.snapshot_of(model.key)
+        if job.head is None or stored is None:
+            return True
+        if stored.missing and model.key not in job.head.latest:  # it had to be caught up
+            return True
+        # no event that the stored state lacks may be deleted
+        most = min(self._settings.state_every, self._settings.keep_events)
+        return stored.missing + len(job.events) >= most or not self._heads.keeps
 
     def _state(self, model: ServedModel, job: _Job) -> tuple[Snapshot | None, list[Event]]:
         """The state to advance, and events that a server with another model stored since."""

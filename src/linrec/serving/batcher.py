@@ -74,7 +74,7 @@ class Batcher(Generic[Request, Response]):
             finally:
                 self._working.release()
         futures: list[Future[Response]] = [Future() for _ in requests]
-        self.enqueue(requests, [_resolver(future) for future in futures], current_scope())
+        self.enqueue(requests, [resolver(future) for future in futures], current_scope())
         return [future.result() for future in futures]
 
     def enqueue(
@@ -163,7 +163,7 @@ class Batcher(Generic[Request, Response]):
         return responses
 
 
-def _resolver(future: Future[Response]) -> Callable[[Response | Exception], None]:
+def resolver(future: Future[Response]) -> Callable[[Response | Exception], None]:
     def resolve(response: Response | Exception) -> None:
         if isinstance(response, Exception):
             future.set_exception(response)

@@ -27,6 +27,7 @@ from linrec.serving.canary import check_canary, check_finite
 from linrec.serving.explaining import leave_one_out
 from linrec.serving.heads import HeadCache
 from linrec.serving.ids import check_new_id
+from linrec.serving.lanes import Lanes
 from linrec.serving.messages import (
     Contribution,
     Explanation,
@@ -111,7 +112,7 @@ class Engine(TakesItems):
         self._heads = HeadCache(store, self.settings.cache_mb << 20)
         self.rules = SharedRules(store)
         appender = Appender(store, self._heads, self.settings, lambda: self.model)
-        self._appends: Batcher[Append, Appended] = self._batcher(appender.append, "append")
+        self._appends = Lanes(lambda name: self._batcher(appender.append, name), store.shards)
         self._recommends: Batcher[RecommendRequest, RecommendResponse | None] = self._batcher(
             lambda requests: self._recommending().respond(requests), "recommend"
         )
@@ -301,7 +302,7 @@ class Engine(TakesItems):
 
     def user(self, user: str, newest: int = 100) -> UserView:
         model = self._model
-        head = self.store.heads([user])[0]
+        head = self._heads.current([user])[0]  # what is in memory may be further
         if head is None:
             raise UnknownError("there is no such user")
         events = self.store.history(user, newest)

@@ -7,12 +7,16 @@ writer's commit does. What this saves is reading, checking and unpacking the sta
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from threading import Lock
 
-from linrec.serving.stores import Head, Store
+from linrec.serving.model import ServedModel
+from linrec.serving.stores import Head, Store, StoreError
 
 OVERHEAD = 1_000  # bytes of a user beside the states, roughly
+FEW = 64  # events that a stored state may lack, to be caught up with together with other users
+OFTEN, WEIGHT = 0.05, 0.1  # of users that other servers move on; of the newest observation
 # a state is kept as it is stored and unpacked
 COPIES = 2
 
@@ -22,6 +26,8 @@ class HeadCache:
 
     def __init__(self, store: Store, max_bytes: int) -> None:
         self._store, self._max_bytes = store, max_bytes
+        self.keeps = max_bytes > 0
+        self._outdated = 0.0  # share of users that another server had moved on, lately
         self._heads: OrderedDict[str, Head] = OrderedDict()
         self._bytes, self._lock = 0, Lock()
 
@@ -34,11 +40,13 @@ class HeadCache:
     def _with_versions(
         self, users: Sequence[str], versions: Sequence[str | None]
     ) -> list[Head | None]:
-        heads = self._cached(users)
+        heads, outdated = self._cached(users), 0
         for row, (head, version) in enumerate(zip(heads, versions, strict=True)):
             if head is not None and head.version != version:
                 heads[row] = None
                 self.drop(users[row])
+                outdated += 1
+        self.note(outdated, len(users))
         missing = [
             row
             for row, (head, version) in enumerate(zip(heads, versions, strict=True))
@@ -48,10 +56,20 @@ class HeadCache:
         return heads
 
     def recent(self, users: Sequence[str]) -> list[Head | None]:
-        """As they were when last used, if that is known: for writers, whose commit checks."""
+        """As they were when last used, if that is known: for writers, whose commit checks.
+
+        Where other servers append to the same users, asking first is cheaper than a commit in vain.
+        """
+        if self._outdated > OFTEN:
+            return self.current(users)
         heads = self._cached(users)
         self._read(users, heads, [row for row, head in enumerate(heads) if head is None])
         return heads
+
+    def note(self, outdated: int, users: int) -> None:
+        """How many of some users another server had moved on."""
+        if users:
+            self._outdated += WEIGHT * (outdated / users - self._outdated)
 
     def are_current(self, users: Sequence[str], heads: Sequence[Head | None]) -> list[bool]:
         """Whether these are what the store has; those that are not are dropped."""
@@ -64,6 +82,29 @@ class HeadCache:
             if not fine:
                 self.drop(user)
         return right
+
+    def catch_up(self, model: ServedModel, heads: Mapping[str, Head | None]) -> None:
+        """Give heads whose stored state lacks a few events the state after those."""
+        behind = [
+            (user, head, snapshot, missing)
+            for user, head in heads.items()
+            if head is not None
+            for snapshot, missing in [model.read_behind(head)]
+            if snapshot is not None and 0 < missing <= FEW
+        ]
+        if not behind:
+            return
+        rows = []
+        for user, head, snapshot, missing in behind:
+            with suppress(StoreError):  # reported where the whole history is read
+                newest = model.past(self._store.history(user, missing))
+                rows.append((user, head, snapshot, newest))
+        current = self.are_current([row[0] for row in rows], [row[1] for row in rows])
+        # of others, these may not be the events that are missing
+        rows = [row for row, right in zip(rows, current, strict=True) if right]
+        made = model.advance([(snapshot, newest) for *_, snapshot, newest in rows])
+        for (_, head, *_), after in zip(rows, made, strict=True):
+            head.latest[model.key] = after
 
     def _read(self, users: Sequence[str], heads: list[Head | None], rows: list[int]) -> None:
         if not rows:

@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, NamedTuple
 
 from linrec.serving.contexts import Context, context_of, context_text
 from linrec.serving.ids import check_new_id
-from linrec.serving.stores import Change, DamagedError, Event, Marks, SQLiteStore, Store
+from linrec.serving.stores import (
+    Change,
+    DamagedError,
+    Event,
+    Marks,
+    ShardedStore,
+    SQLiteStore,
+    Store,
+)
 from linrec.types import InputError
 
 EXPORT_FORMAT = 1
@@ -64,17 +72,19 @@ def _problem_of(store: Store, user: str) -> str | None:
 
 
 def backup(store: Store, target: Path) -> None:
-    """SQLite: a copy of the file. Others: an export. The target appears when it is complete."""
+    """SQLite: a copy of the file or folder. Others: an export. It appears when it is complete."""
     draft = target.with_name(f".{target.name}.draft")
     try:
-        if isinstance(store, SQLiteStore):
+        if isinstance(store, SQLiteStore | ShardedStore):
             store.backup(draft)
         else:
             _write(draft, export_lines(store))
         draft.replace(target)
     finally:
-        with suppress(FileNotFoundError):
-            draft.unlink()
+        if draft.is_dir():
+            rmtree(draft)
+        else:
+            draft.unlink(missing_ok=True)
 
 
 def export_users(store: Store, target: Path) -> int:
@@ -84,8 +94,7 @@ def export_users(store: Store, target: Path) -> int:
         lines = _write(draft, export_lines(store))
         draft.replace(target)
     finally:
-        with suppress(FileNotFoundError):
-            draft.unlink()
+        draft.unlink(missing_ok=True)
     return lines - 1
 
 

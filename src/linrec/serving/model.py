@@ -200,6 +200,9 @@ class ServedModel:
 
     def read_behind(self, head: Head) -> tuple[Snapshot | None, int]:
         """This model's newest snapshot, and how many events arrived since."""
+        latest: Snapshot | None = head.latest.get(self.key)
+        if latest is not None:
+            return latest, 0
         stored = head.snapshot_of(self.key)
         if stored is None or not 0 <= stored.missing <= head.events:
             return None, 0

@@ -66,6 +66,7 @@ class Recommending:
         """None where a history has to be read, or a long one encoded: others do not wait for it."""
         users = [request.user for request in requests if request.user is not None]
         heads = dict(zip(users, self._heads.current(users), strict=True)) if users else {}
+        self._heads.catch_up(self.model, heads)
         known = [self._known(request, heads.get(request.user or "")) for request in requests]
         self._add_then(requests, heads, known)
         responses: list[RecommendResponse | Exception | None] = [None] * len(requests)

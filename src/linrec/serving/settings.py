@@ -32,6 +32,12 @@ class EngineSettings:
     cache_mb: int = setting(
         128, "Memory for the states of recent users, in MiB; 0: read them from the store.", min=0
     )
+    state_every: int = setting(
+        8,
+        "Events of a user in memory after which the state is stored again; whoever does not have "
+        "it in memory reads the stored one and the events since. 1: with every event.",
+        min=1,
+    )
     seen: Seen | None = setting(
         None,
         "Seen items in responses to requests that do not say: hide them, or keep them; as the run "

@@ -35,6 +35,8 @@ class _User:
 
 
 class MemoryStore(MemoryShared):
+    shards = 1
+
     def __init__(self) -> None:
         super().__init__()
         self._users: dict[str, _User] = {}

@@ -48,6 +48,8 @@ VACUUM_SECONDS = 600  # for Redis to write its files again
 
 
 class RedisStore(RedisShared):
+    shards = 1
+
     def __init__(self, url: str) -> None:
         if redis is None:
             raise InputError(

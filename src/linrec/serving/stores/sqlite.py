@@ -36,6 +36,8 @@ _INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 class SQLiteStore(SQLiteFile, SQLiteShared):
+    shards = 1
+
     def heads(self, users: Sequence[str]) -> list[Head | None]:
         found: dict[str, Head] = {}
         with self._reading() as connection:

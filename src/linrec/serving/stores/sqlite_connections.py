@@ -21,6 +21,9 @@ from linrec.serving.stores.store import StoreError, StoreFullError
 from linrec.types import InputError
 
 WAIT_SECONDS = 5.0  # for another process's write
+# of the write-ahead log, before they are copied into the file: pages of users who come back
+# meanwhile are copied once, and fewer commits wait for the copying
+CHECKPOINT_PAGES = 4_000
 PROBE_BYTES = 65_536
 ERASE_WAIT, ERASE_ATTEMPTS = 0.5, 3  # seconds, for readers of what was deleted
 
@@ -88,6 +91,7 @@ class SQLiteFile:
             self.path, timeout=timeout, isolation_level=None, check_same_thread=False
         )
         opened.execute("PRAGMA synchronous=FULL")
+        opened.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
         opened.execute("PRAGMA secure_delete=ON")  # forgotten is overwritten, not only unlinked
         return opened
 

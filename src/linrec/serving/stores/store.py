@@ -83,6 +83,8 @@ class Head:
     snapshots: tuple[StoredSnapshot, ...] = ()  # one per model, newest first
     # by model, what it read: a head that is kept in memory is checked and unpacked once
     unpacked: dict[bytes, Any] = field(default_factory=dict, compare=False, repr=False)
+    # by model, the state after all events, where the stored one lacks some
+    latest: dict[bytes, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def snapshot(self) -> bytes | None:
@@ -125,6 +127,8 @@ class Change:
 
 
 class Store(SharedRecords, Protocol):
+    shards: int  # files whose writers do not wait for each other; `sharded.shard_of` tells which
+
     def heads(self, users: Sequence[str]) -> list[Head | None]:
         """The head of each user, None where there is no such user."""
 
