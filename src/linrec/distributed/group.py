@@ -9,7 +9,7 @@ from typing import Any
 from linrec.distributed.worker import Failed, Finished, Job, TrainingWorker, environment_of
 
 ROOM_SECONDS = 600.0  # to wait for as many free CPUs or GPUs as there are workers
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.2
 
 
 class LostError(Exception):

@@ -20,11 +20,6 @@ class Mailbox:
         self._waiting.put_nowait(message)
 
     async def take(self) -> list[bytes]:
-        """Of the driver: what has come, at least one message."""
-        messages = [await self._waiting.get()]
-        return messages + await self.rest()
-
-    async def rest(self) -> list[bytes]:
         """Of the driver: what has come, perhaps nothing."""
         return [self._waiting.get_nowait() for _ in range(self._waiting.qsize())]
 

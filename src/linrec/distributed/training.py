@@ -69,7 +69,6 @@ class _Driver:
     def __init__(self, ray: Any, workers: int, gpus: bool, callbacks: CallbackList) -> None:
         self.ray, self.workers, self.gpus, self.callbacks = ray, workers, gpus, callbacks
         self.mailbox = ray.remote(Mailbox).options(**on_this_node(ray)).remote()
-        self.inbox = self.mailbox.take.remote()
         self.heard = Heard(callbacks)
         self.attempt = self.interrupts = 0
         self.stopping = False
@@ -109,7 +108,7 @@ class _Driver:
         try:
             group.start(job, self.mailbox, self.attempt)
             outcome = group.wait()
-            self._hear(self.ray.get(self.mailbox.rest.remote()))
+            self._hear()
         except LostError as error:
             return Failed(str(error), 1, lost=True)
         except NoRoomError:
@@ -130,18 +129,15 @@ class _Driver:
 
     def _look(self) -> None:
         """Show what has come, and pass a wish to stop on."""
-        done, _ = self.ray.wait([self.inbox], timeout=0)
-        if done:
-            self._hear(self.ray.get(self.inbox))
-            self.inbox = self.mailbox.take.remote()
-        if self.interrupts > 1 or (self.interrupts and not self.heard.in_steps):
+        self._hear()
+        if self.interrupts > 1 or (self.interrupts and not (self.stopping or self.heard.in_steps)):
             raise KeyboardInterrupt
         if (self.interrupts or self.callbacks.stop_training) and not self.stopping:
             self.stopping = True
             self.mailbox.stop.remote()
 
-    def _hear(self, messages: list[bytes]) -> None:
-        for message in messages:
+    def _hear(self) -> None:
+        for message in self.ray.get(self.mailbox.take.remote()):
             self.heard(message, self.attempt)
 
     @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,9 @@ class TrainingWorker:
         self, environment: Mapping[str, str], job: Job, mailbox: Any, attempt: int
     ) -> Finished | Failed:
         os.environ.update(environment)
+        # a terminal sends Ctrl-C to every process of a cluster that was started here; the driver's
+        # word counts, so that all stop after the same step
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         first = environment["RANK"] == "0"
         try:
             return train_here(job, [Forwarded(imported(), mailbox, attempt)] if first else [])
