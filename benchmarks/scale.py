@@ -20,16 +20,21 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 
 from benchmarks.environment import ROOT, environment
 from benchmarks.results import OUT_FOLDER, between, write_json
+from linrec.backbones import Backbone
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
+from linrec.recommender import load
+from linrec.scoring import top_k
 from tests.serving.cases import make_run
 
 OUT, PAGE = OUT_FOLDER / "scale.json", ROOT / "docs" / "scale.md"
@@ -135,7 +140,33 @@ def score(folder: Path) -> dict[str, Any]:
             print(row, flush=True)
         slower = max(timed([words("twice a"), words("twice b")]))
         found["limit"][verb] = round(2 * alone / slower, 3)
-    return found
+    lists = (folder / "recommended" / "one-process").glob("part-*.parquet")
+    written = sum(path.stat().st_size for path in lists)
+    found["items"] = SequenceStore.open(folder / "pieces").n_items
+    return found | {"bytes_a_list": round(written / USERS, 1), **constants(folder)}
+
+
+def constants(folder: Path) -> dict[str, float]:
+    """Of benchmarks.capacity: to read an event and to score an item for a user, one thread."""
+    torch.set_num_threads(1)
+    model = load(folder / "run")
+    encoder, histories = model.model, model.dataset().sequences().take(slice(0, 1_365))
+    assert isinstance(encoder, Backbone)
+    with torch.inference_mode():
+        hidden = encoder.encode(histories)
+        vectors = torch.randn(200_000, hidden.shape[1])
+        reading = min(_seconds(lambda: encoder.encode(histories)) for _ in range(5))
+        ranking = min(_seconds(lambda: top_k(hidden[:64] @ vectors.T, 20)) for _ in range(5))
+    return {
+        "encode_seconds_a_million_events": round(1e6 * reading / int(histories.lengths.sum()), 2),
+        "score_seconds_a_billion_pairs": round(1e9 * ranking / (64 * len(vectors)), 2),
+    }
+
+
+def _seconds(job: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    job()
+    return time.perf_counter() - began
 
 
 def timed(commands: list[list[str]]) -> list[float]:
