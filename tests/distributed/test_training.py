@@ -18,6 +18,7 @@ from linrec.cluster import nodes
 from linrec.cluster.options import EngineOptions
 from linrec.distributed.training import train_on_ray
 from linrec.distributed.worker import Job
+from linrec.evaluation import Evaluation
 from linrec.runs.history import Row
 from linrec.training.callbacks import Callback
 from linrec.types import InputError
@@ -94,6 +95,7 @@ class Losing(Callback):
     def __init__(self, cluster: Any) -> None:
         self.cluster, self.messages, self.ended = cluster, list[str](), 0
         self.epochs: list[int] = []
+        self.tested = False
 
     def on_epoch_end(self, row: Row, *, best: bool) -> None:
         del best
@@ -106,6 +108,10 @@ class Losing(Callback):
             (machine,) = set(self.cluster.worker_nodes)
             self.cluster.remove_node(machine, allow_graceful=False)
             self.cluster.add_node(num_cpus=1, object_store_memory=80 * MB)
+
+    def on_test_end(self, evaluation: Evaluation) -> None:
+        del evaluation
+        self.tested = True
 
     def on_message(self, message: str) -> None:
         if "was lost" in message:
@@ -126,6 +132,7 @@ class TestOnACluster:
         ] * 2
         assert "(2 of at most 10 times)" in losing.messages[1]
         assert finished.evaluation is not None
+        assert losing.tested
         assert not workers_here()
         assert not ray.is_initialized()
         assert history_without_times(tmp_path / "run").equals(history_without_times(whole))

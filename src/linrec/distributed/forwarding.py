@@ -27,7 +27,8 @@ class Forwarded(Callback):
     """In the first worker: sends the hooks to the driver, which may stop the training."""
 
     def __init__(self, ray: Any, mailbox: Any, attempt: int) -> None:
-        self._mailbox, self._attempt = mailbox, attempt
+        self._ray, self._mailbox, self._attempt = ray, mailbox, attempt
+        self._last: Any = None
         self._sent, self._loss, self._targets = 0.0, 0.0, 0
 
         def watch() -> None:
@@ -83,7 +84,13 @@ class Forwarded(Callback):
 
     def _send(self, name: str, *arguments: Any) -> None:
         self._sent = time.monotonic()
-        self._mailbox.post.remote(pickle.dumps(Message(self._attempt, name, arguments)))
+        content = pickle.dumps(Message(self._attempt, name, arguments))
+        self._last = self._mailbox.post.remote(content)
+
+    def flush(self) -> None:
+        """Wait until all has arrived; messages keep their order."""
+        if self._last is not None:
+            self._ray.get(self._last)
 
 
 class Heard:

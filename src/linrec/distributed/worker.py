@@ -79,9 +79,16 @@ class TrainingWorker:
         # a terminal sends Ctrl-C to every process of a cluster that was started here; the driver's
         # word counts, so that all stop after the same step
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        first = environment["RANK"] == "0"
+        if environment["RANK"] != "0":
+            return self._outcome(job, [])
+        forwarded = Forwarded(imported(), mailbox, attempt)
+        outcome = self._outcome(job, [forwarded])
+        forwarded.flush()
+        return outcome
+
+    def _outcome(self, job: Job, callbacks: Sequence[Callback]) -> Finished | Failed:
         try:
-            return train_here(job, [Forwarded(imported(), mailbox, attempt)] if first else [])
+            return train_here(job, callbacks)
         except WorkerLostError as error:
             return Failed(str(error.args[0]), error.exit_code, lost=True)
         except LinrecError as error:
