@@ -12,6 +12,7 @@ import polars as pl
 from linrec.backbones import Backbone
 from linrec.backbones.prefixes import one_pass
 from linrec.baselines import BaselineConfig
+from linrec.data.dataset.splits import Split
 from linrec.data.dataset.store import SequenceStore, named, same_dataset
 from linrec.data.preparing.moments import Moment, requested_at
 from linrec.data.preparing.prepare import prepare
@@ -19,7 +20,7 @@ from linrec.data.preparing.requests import histories_of
 from linrec.evaluation import Evaluation, EvaluationOptions, Reranker
 from linrec.evaluation import evaluate as evaluate_scorer
 from linrec.evaluation.baselines import hidden_note
-from linrec.evaluation.ranks import ProgressCallback
+from linrec.evaluation.ranks import ProgressCallback, Ranker, Scorer, rank_targets
 from linrec.evaluation.report import LEARNED_NOTHING
 from linrec.evaluation.scorer import model_scorer
 from linrec.runs.catalogue import Catalogue
@@ -195,7 +196,7 @@ class Recommender:
         return self.evaluate_users(data, **options)[0]
 
     def evaluate_users(
-        self, data: Data | None = None, **options: Any
+        self, data: Data | None = None, *, rank: Ranker = rank_targets, **options: Any
     ) -> tuple[Evaluation, pl.DataFrame]:
         """The same, and a frame with the rank of the held-out item, one row per user.
 
@@ -204,6 +205,12 @@ class Recommender:
             >>> len(users) == figures.n_users
             True
         """
+        return evaluate_scorer(*self.evaluated(data, **options), rank)
+
+    def evaluated(
+        self, data: Data | None = None, **options: Any
+    ) -> tuple[Scorer, SequenceStore, Split, EvaluationOptions]:
+        """What an evaluation is made of."""
         model, store = self.model, self.dataset(data)
         if self.description.final:
             raise InputError(
@@ -230,7 +237,7 @@ class Recommender:
         split = config.split.of(store)
         if where is not None:
             split = config.split.narrowed(store, chosen.split, where)
-        return evaluate_scorer(model_scorer(model), store, split, chosen)
+        return model_scorer(model), store, split, chosen
 
     def recommend(
         self,

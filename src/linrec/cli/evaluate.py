@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from linrec.cli.flags import part_of, with_flags
 from linrec.cli.seen import SeenFlag, seen_of
+from linrec.cluster.options import EngineOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from linrec.runs.run import Run
 
 
+@with_flags(Engine=EngineOptions)
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of `linrec train`.")],
     protocol: Annotated[
@@ -54,6 +57,7 @@ def evaluate(
         typer.Option(help="The dataset, if it has moved."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    **flags: Any,
 ) -> None:
     """Rank the held-out items: Recall, MRR, NDCG with 95 % intervals, beside baselines.
 
@@ -75,9 +79,11 @@ def evaluate(
       linrec evaluate runs/shop --seen keep --baselines all
       linrec evaluate runs/shop --targets-where type=purchase
       linrec evaluate runs/shop --diversity 0.3
+      linrec evaluate runs/shop --engine ray --workers 4
     """
     from rich.console import Console
 
+    from linrec.batch.evaluating import PoolRanker
     from linrec.recommender import load
     from linrec.runs.run import Run
 
@@ -93,8 +99,11 @@ def evaluate(
     }
     if k:
         options["ks"] = tuple(k)
+    engine = EngineOptions(**part_of(EngineOptions, flags))
     console = Console(quiet=json)
     recommender, opened = load(run), Run.open(run)
+    if engine.engine != "local":
+        options["rank"] = PoolRanker(engine, run, data, dict(options))
     evaluation = evaluate_and_save(recommender, opened, console, data=data, **options)
     recommender.write_report(opened, evaluation, data)
     if json:

@@ -11,6 +11,7 @@ import typer
 from linrec.backbones.config import CONFIGS as BACKBONES
 from linrec.baselines.config import CONFIGS as BASELINES
 from linrec.cli.flags import with_flags
+from linrec.cluster.options import EngineOptions
 from linrec.data.preparing.splitting import SplitConfig
 from linrec.losses.config import CONFIGS as LOSSES
 from linrec.runs.config import TrainingConfig
@@ -18,7 +19,10 @@ from linrec.runs.recipes import settings_in
 from linrec.training.world import World
 
 if TYPE_CHECKING:
-    from linrec.recommender import Recommender
+    from rich.console import Console
+
+    from linrec.distributed.worker import Finished
+    from linrec.evaluation import Evaluation
 
 
 @with_flags(
@@ -56,6 +60,20 @@ def train(
             "several machines."
         ),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="Where the workers run: local, on this machine, or ray (linrec\\[ray]), with one "
+            "CPU or GPU each; as many as there are if --workers is left out."
+        ),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="With --engine ray, a running Ray cluster as HOST:PORT, or auto for the one of "
+            "this machine; without it Ray is started here and ended with the command."
+        ),
+    ] = None,
     track: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,39 +108,58 @@ def train(
       linrec train data/shop --out runs/shop --track mlflow --max-minutes 90
       linrec train data/shop --out runs/habits --backbone personal-decay
       linrec train data/shop --out runs/shop --workers 4
+      linrec train data/shop --out runs/shop --engine ray --workers 16 --address auto
       torchrun --nproc-per-node 8 -m linrec train data/shop --out runs/shop
     """
-    from linrec.training.launching import check_workers, end_with_parent, launch
-
-    if workers is not None:
-        check_workers(workers)
-        if workers > 1:
-            sys.exit(
-                launch([sys.executable, "-m", "linrec", *_without_workers(sys.argv[1:])], workers)
-            )
-    end_with_parent()
+    place = EngineOptions(
+        engine=engine, workers=workers if engine == "ray" else None, address=address
+    )
+    if place.engine == "local":
+        _start_workers(workers)
     from rich.console import Console
 
-    from linrec.evaluation import evaluation_table, gap_table, seen_table
-    from linrec.recommender import Recommender
+    from linrec.distributed.training import train_on_ray
+    from linrec.distributed.worker import Job, train_here
     from linrec.training.callbacks import ConsoleProgress, TimeLimit
     from linrec.training.trackers import tracker
 
     console = Console()
-    recommender = Recommender(recipe=recipe, start=start, **settings)
     shown = ConsoleProgress(console)
     callbacks = [shown, *(tracker(name, out.resolve().name) for name in track or ())]
     if max_minutes is not None:
         callbacks.append(TimeLimit(max_minutes))
-    recommender.fit(data, out, resume=resume, overwrite=overwrite, callbacks=callbacks)
-    evaluation, trained = recommender.test_evaluation, recommender.trained
-    assert trained is not None
+    job = Job(
+        data=Path(data), out=out, recipe=recipe, start=start, settings=settings,
+        resume=resume, overwrite=overwrite,
+    )  # fmt: skip
+    done = (
+        train_on_ray(job, place, callbacks) if place.engine == "ray" else train_here(job, callbacks)
+    )
+    trained, evaluation = done.trained, done.evaluation
     if not World.of_environment().is_first:
         sys.exit(130 if trained.interrupted else 0)
     if evaluation is None or trained.interrupted:
         shown.on_message(f"Stopped; the best model so far is in {out}. Continue with --resume.")
         sys.exit(130)
-    shown.on_message(f"{_summary(recommender)}; the run is in {out}")
+    shown.on_message(f"{_summary(done)}; the run is in {out}")
+    _show(evaluation, out, console)
+
+
+def _start_workers(workers: int | None) -> None:
+    """Here, if there are to be several: then this process only waits for them."""
+    from linrec.training.launching import check_workers, end_with_parent, launch
+
+    if workers is not None:
+        check_workers(workers)
+        if workers > 1:
+            command = [sys.executable, "-m", "linrec", *_without_workers(sys.argv[1:])]
+            sys.exit(launch(command, workers))
+    end_with_parent()
+
+
+def _show(evaluation: Evaluation, out: Path, console: Console) -> None:
+    from linrec.evaluation import evaluation_table, gap_table, seen_table
+
     console.print(evaluation_table(evaluation, out.resolve().name))
     if evaluation.by_gap:
         console.print(gap_table(evaluation))
@@ -143,16 +180,15 @@ def _without_workers(words: list[str]) -> list[str]:
     return kept
 
 
-def _summary(recommender: Recommender) -> str:
+def _summary(done: Finished) -> str:
     """What the training came to; of a baseline also what was chosen on validation."""
     from dataclasses import asdict
 
-    assert recommender.trained is not None
-    progress = recommender.trained.progress
+    progress = done.trained.progress
     if progress.epoch:
         where = f" in epoch {progress.best_epoch} of {progress.epoch}"
         return f"Best validation NDCG@10 {progress.best:.4f}{where}"
-    settings = asdict(recommender.config.model)
+    settings = asdict(done.model)
     name = settings.pop("backbone")
     chosen = "".join(f", {key} {value}" for key, value in settings.items())
     return f"Counted {name}{chosen}: validation NDCG@10 {progress.best:.4f}"

@@ -13,6 +13,16 @@ from linrec.types import InputError
 ANSWER_SECONDS = 60.0
 
 
+def on_this_node(ray: Any) -> dict[str, Any]:
+    """Options of an actor that is to live, and to end, with this process and no other machine."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = ray.get_runtime_context().get_node_id()
+    return {
+        "num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False),
+    }  # fmt: skip
+
+
 def check_nodes(ray: Any, paths: Sequence[Path], seconds: float = ANSWER_SECONDS) -> None:
     """Ask each machine, and say in one sentence what the first one lacks."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from linrec.data.dataset.sequences import IntArray, Sequences
 from linrec.data.dataset.splits import Holdout, Part
 from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.list_metrics import ListMeasures
-from linrec.evaluation.negatives import Protocol, check_protocol, load_or_draw
+from linrec.evaluation.negatives import Protocol as CandidateProtocol
+from linrec.evaluation.negatives import check_protocol, load_or_draw
 from linrec.evaluation.reranking import Lists, Reranker, lists_of, reranked_targets
 from linrec.scoring import rank_among, rank_of_target, seen_hidden
 from linrec.types import PAD
@@ -57,45 +59,89 @@ class Ranking:
     listed: dict[str, Values] = field(default_factory=dict)  # list metric -> [rows]
 
 
+class Ranker(Protocol):
+    """`rank_targets`, or what makes the same ranking elsewhere."""
+
+    def __call__(
+        self, scorer: Scorer, store: SequenceStore, holdout: Holdout, protocol: CandidateProtocol,
+        options: RankOptions,
+    ) -> Ranking: ...  # fmt: skip
+
+
 def rank_targets(
     scorer: Scorer,
     store: SequenceStore,
     holdout: Holdout,
-    protocol: Protocol = "full",
+    protocol: CandidateProtocol = "full",
     options: RankOptions | None = None,
 ) -> Ranking:
     """Rank the held-out items of each row, batch by batch, never all users x items at once."""
-    check_protocol(protocol)
-    options = options or RankOptions()
-    full = protocol == "full"
-    negatives = (
-        None
-        if full
-        else load_or_draw(store, holdout, protocol, part=options.part, seed=options.seed)
-    )
-    count = len(holdout.targets)
-    ranks, seen = np.empty(count, np.int64), np.empty(count, np.bool_)
-    shown_lists = _ListCounts(store.n_items, len(holdout), options if full else RankOptions())
-    done = 0
-    with torch.inference_mode():
-        for rows in _batches(holdout.histories, store.n_items, options):
-            histories, (index, row) = holdout.histories.take(rows), holdout.targets_of(rows)
-            targets = holdout.targets[index]
-            seen[index] = seen_before(histories, targets, row)
-            scores = _scored(scorer, histories, store.n_items)
-            hide = full and options.hide_seen
-            with seen_hidden(scores, histories) if hide else nullcontext(scores) as shown:
-                drawn = None if negatives is None else negatives[index]
-                found = _ranks(shown, targets, drawn, None if len(row) == len(rows) else row)
-                lists = shown_lists.add(shown, rows, histories)
-                if lists is not None and options.reranker is not None:
-                    own = shown[torch.from_numpy(row), torch.from_numpy(targets)].cpu().numpy()
-                    found = reranked_targets(found, targets, row, own, lists)
-                ranks[index] = found
-            done += len(rows)
-            if options.progress is not None:
-                options.progress(done, len(holdout))
-    return Ranking(ranks, seen, shown_lists.recommended, shown_lists.listed)
+    ranked = RankedBatches.of(scorer, store, holdout, protocol, options or RankOptions())
+    return ranked.some(slice(None))
+
+
+@dataclass(frozen=True, slots=True)
+class RankedBatches:
+    """All batches of a ranking, to be ranked here or some here and some there.
+
+    A score is rounded as its batch is, so whoever shares the work shares it by batches.
+    """
+
+    scorer: Scorer
+    store: SequenceStore
+    holdout: Holdout
+    options: RankOptions
+    full: bool
+    negatives: NDArray[np.int32] | None
+    batches: list[IntArray]
+
+    @classmethod
+    def of(
+        cls, scorer: Scorer, store: SequenceStore, holdout: Holdout, protocol: CandidateProtocol,
+        options: RankOptions,
+    ) -> RankedBatches:  # fmt: skip
+        check_protocol(protocol)
+        negatives = None
+        if protocol != "full":
+            part, seed = options.part, options.seed
+            negatives = load_or_draw(store, holdout, protocol, part=part, seed=seed)
+        batches = list(_batches(holdout.histories, store.n_items, options))
+        full = protocol == "full"
+        return cls(scorer, store, holdout, options, full, negatives, batches)
+
+    def some(self, places: slice) -> Ranking:
+        """With the ranks of some of the batches; what is of others means nothing."""
+        count = len(self.holdout.targets)
+        ranks, seen = np.empty(count, np.int64), np.empty(count, np.bool_)
+        options = self.options if self.full else RankOptions()
+        shown_lists = _ListCounts(self.store.n_items, len(self.holdout), options)
+        done, mine = 0, self.batches[places]
+        total = sum(map(len, mine))
+        with torch.inference_mode():
+            for rows in mine:
+                self._rank(rows, ranks, seen, shown_lists)
+                done += len(rows)
+                if self.options.progress is not None:
+                    self.options.progress(done, total)
+        return Ranking(ranks, seen, shown_lists.recommended, shown_lists.listed)
+
+    def _rank(
+        self, rows: IntArray, ranks: IntArray, seen: NDArray[np.bool_], shown_lists: _ListCounts
+    ) -> None:
+        histories = self.holdout.histories.take(rows)
+        index, row = self.holdout.targets_of(rows)
+        targets = self.holdout.targets[index]
+        seen[index] = seen_before(histories, targets, row)
+        scores = _scored(self.scorer, histories, self.store.n_items)
+        hide = self.full and self.options.hide_seen
+        with seen_hidden(scores, histories) if hide else nullcontext(scores) as shown:
+            drawn = None if self.negatives is None else self.negatives[index]
+            found = _ranks(shown, targets, drawn, None if len(row) == len(rows) else row)
+            lists = shown_lists.add(shown, rows, histories)
+            if lists is not None and self.options.reranker is not None:
+                own = shown[torch.from_numpy(row), torch.from_numpy(targets)].cpu().numpy()
+                found = reranked_targets(found, targets, row, own, lists)
+            ranks[index] = found
 
 
 def batches(lengths: IntArray, n_items: int, options: RankOptions) -> Iterator[IntArray]:

@@ -11,7 +11,7 @@ from pydantic import AliasChoices, ConfigDict, Field, TypeAdapter, ValidationErr
 
 from linrec.baselines import BASELINES
 from linrec.data.dataset.sequences import IntArray
-from linrec.data.dataset.similarity import similarity_of
+from linrec.data.dataset.similarity import ItemSimilarity, similarity_of
 from linrec.data.dataset.splits import Holdout, Part, Split
 from linrec.data.dataset.store import SequenceStore
 from linrec.evaluation.baselines import Choice, chosen_baselines, hidden_note, rank_baselines
@@ -20,7 +20,15 @@ from linrec.evaluation.by_seen import SeenFigures, figures_by_seen
 from linrec.evaluation.list_metrics import ListMeasures, list_intervals, list_means
 from linrec.evaluation.metrics import intervals, means
 from linrec.evaluation.negatives import Protocol, check_protocol
-from linrec.evaluation.ranks import ProgressCallback, Ranking, RankOptions, Scorer, rank_targets
+from linrec.evaluation.ranks import (
+    ProgressCallback,
+    RankedBatches,
+    Ranker,
+    Ranking,
+    RankOptions,
+    Scorer,
+    rank_targets,
+)
 from linrec.evaluation.reranking import Reranker, check_diversity
 from linrec.evaluation.resampling import Interval
 from linrec.evaluation.verdict import AgainstBaseline, against_best
@@ -196,9 +204,15 @@ _EVALUATION = TypeAdapter(Evaluation)
 
 
 def evaluate(
-    scorer: Scorer, store: SequenceStore, split: Split, options: EvaluationOptions | None = None
+    scorer: Scorer,
+    store: SequenceStore,
+    split: Split,
+    options: EvaluationOptions | None = None,
+    rank: Ranker = rank_targets,
 ) -> tuple[Evaluation, pl.DataFrame]:
     """Rank the held-out items of every user; return the figures and the rank of each target.
+
+    rank: how the targets of the scorer are ranked; baselines are ranked here.
 
     The frame has one row per target: user and target in the caller's own ids, history_length,
     rank (0 = best, `MISS` if it is hidden), and the metrics of the list that it was looked for in.
@@ -206,16 +220,9 @@ def evaluate(
     options = options or EvaluationOptions()
     holdout = split.part(options.split)
     owners = holdout.owners
-    full = options.protocol == "full"
-    similarity = similarity_of(store.item_table, store.item_vectors) if full else None
-    measures = ListMeasures.of(split.train.item_counts(store.n_items), similarity)
-    reranker = Reranker.of(options.diversity, similarity)
-    limits = replace(_rank_options(options), measures=measures)
-    given = holdout if options.request_time == "known" else holdout.at_unknown_times()
-    ranking = rank_targets(
-        scorer, store, given, options.protocol, replace(limits, reranker=reranker)
-    )
-    beside = _beside(store, split, options, limits)
+    given, limits, similarity = _inputs(store, split, options)
+    ranking = rank(scorer, store, given, options.protocol, limits)
+    beside = _beside(store, split, options, replace(limits, reranker=None))
     evaluation = Evaluation(
         protocol=options.protocol,
         split=options.split,
@@ -249,6 +256,26 @@ def evaluate(
         compared_by=() if similarity is None else similarity.by,
     )
     return evaluation, user_ranks(store, holdout, ranking)
+
+
+def ranked_batches(
+    scorer: Scorer, store: SequenceStore, split: Split, options: EvaluationOptions
+) -> RankedBatches:
+    """What `evaluate` ranks, for a worker that ranks some of it."""
+    given, limits, _ = _inputs(store, split, options)
+    return RankedBatches.of(scorer, store, given, options.protocol, limits)
+
+
+def _inputs(
+    store: SequenceStore, split: Split, options: EvaluationOptions
+) -> tuple[Holdout, RankOptions, ItemSimilarity | None]:
+    holdout, full = split.part(options.split), options.protocol == "full"
+    similarity = similarity_of(store.item_table, store.item_vectors) if full else None
+    measures = ListMeasures.of(split.train.item_counts(store.n_items), similarity)
+    reranker = Reranker.of(options.diversity, similarity)
+    limits = replace(_rank_options(options), measures=measures, reranker=reranker)
+    given = holdout if options.request_time == "known" else holdout.at_unknown_times()
+    return given, limits, similarity
 
 
 def user_ranks(store: SequenceStore, holdout: Holdout, ranking: Ranking) -> pl.DataFrame:

@@ -53,6 +53,11 @@ def settings_in(name: str) -> dict[str, Any]:
     return settings
 
 
+def is_shipped(name: str) -> bool:
+    """Whether it names one of linrec's own, and not a file."""
+    return not name.endswith(".toml")
+
+
 def recipe_toml(config: RunConfig, description: str) -> str:
     """A recipe with every setting of a run, whatever the defaults are when it is read."""
     content = config.as_dict()
@@ -61,11 +66,11 @@ def recipe_toml(config: RunConfig, description: str) -> str:
 
 
 def _read(name: str) -> dict[str, Any]:
-    if not name.endswith(".toml") and name not in _shipped():
+    if is_shipped(name) and name not in _shipped():
         raise InputError(
             f"unknown recipe {name!r}; choose from {', '.join(_shipped())}, or give a .toml file"
         )
-    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    path = FOLDER / f"{name}.toml" if is_shipped(name) else Path(name)
     try:
         return tomllib.loads(path.read_bytes().decode())
     except OSError as error:

@@ -1,0 +1,1 @@
+"""One training on the machines of a Ray cluster."""

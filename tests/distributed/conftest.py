@@ -1,0 +1,3 @@
+from tests.training.fixtures import dataset, run, store, trained
+
+__all__ = ["dataset", "run", "store", "trained"]
