@@ -114,3 +114,8 @@ def test_recbole_ranks_as_linrec_does(events: Path, tmp_path: Path) -> None:
         found | {"model": "run", "threads": 1, "machine": "m", "date": "d", "commit": "c",
                  "command": "x"}
     )  # fmt: skip
+
+
+def test_the_page_says_what_the_results_say() -> None:
+    page = agreement.PAGE.read_text("utf-8")
+    assert agreement.rendered(page) == page
