@@ -33,6 +33,7 @@ from benchmarks.environment import ROOT, environment
 from benchmarks.peers import page
 from benchmarks.peers.common import LOG, Task
 from benchmarks.results import OUT_FOLDER, write_json
+from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
 from tests.transplant import environments
 
@@ -86,18 +87,22 @@ def write_events(events: Path, folder: Path, dataset: str) -> dict[str, int]:
     """The same events for all: as arrays, and as the text file that RecBole and `prepare` read."""
     store = prepare(events, **DATASETS[dataset]["filter"])
     np.savez(folder / "events.npz", items=store.items, offsets=store.offsets)
+    write_log(store, folder)
+    return {"users": store.n_users, "items": store.n_items, "events": store.n_events}
+
+
+def write_log(store: SequenceStore, folder: Path) -> None:
+    """The text file; RecBole's times are 32-bit floats, so they hold the place in the history."""
     lengths = np.diff(store.offsets)
     table = pl.DataFrame(
         {
             "user_id:token": np.repeat(np.arange(store.n_users), lengths) + 1,
             "item_id:token": store.items,
-            # RecBole's times are 32-bit floats; so they hold the position in the history
             "timestamp:float": np.arange(store.n_events) - np.repeat(store.offsets[:-1], lengths),
         }
     )
     (folder / LOG).mkdir()
     table.write_csv(folder / LOG / f"{LOG}.inter", separator="\t")
-    return {"users": store.n_users, "items": store.n_items, "events": store.n_events}
 
 
 def task_of(name: str, folder: str, args: argparse.Namespace) -> Task:

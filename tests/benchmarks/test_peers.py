@@ -11,6 +11,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+import linrec
+from benchmarks import agreement
 from benchmarks.peers import page, run
 from benchmarks.peers.common import Bounded, Clock, Task
 from tests.transplant import environments
@@ -95,3 +97,25 @@ def test_the_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "PLOT", tmp_path / "bars.png")
     page.plot([{"name": "replay", "eval_seconds": 20.0}, {"name": "linrec", "eval_seconds": 2.0}])
     assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.peer
+def test_recbole_ranks_as_linrec_does(events: Path, tmp_path: Path) -> None:
+    if not environments.is_ready("recbole"):
+        pytest.skip(".envs/recbole is not there: make envs")
+    data = linrec.prepare(events, tmp_path / "data")
+    settings = {"recipe": "small", "epochs": 1, "width": 8, "heads": 2, "seen": "hide"}
+    linrec.Recommender(**settings).fit(data, tmp_path / "run")
+    found = agreement.compare(tmp_path / "run", data, threads=1)
+    assert found["users"] == found["same_targets"] == found["same_ranks"] == 40
+    assert found["recbole"] == pytest.approx(found["linrec"], abs=1e-4)  # RecBole rounds
+    assert "40 of 40 users" in agreement.sentences(
+        found | {"model": "run", "threads": 1, "machine": "m", "date": "d", "commit": "c",
+                 "command": "x"}
+    )  # fmt: skip
+
+
+def test_the_page_says_what_the_results_say() -> None:
+    page = agreement.PAGE.read_text("utf-8")
+    assert agreement.rendered(page) == page
