@@ -83,6 +83,15 @@ class Made:
     vectors: PlacedVectors | None
 
 
+def given_times_kind(read: ReadInfo, options: PrepareOptions) -> summaries.TimesKind | None:
+    """What the options say of the times; None if it is to be guessed."""
+    if "time" not in read.columns:
+        return summaries.TimesKind("order", "the order of the rows")
+    if options.times is not None:
+        return summaries.TimesKind("order" if options.times == "order" else "real", "given")
+    return None
+
+
 def summary_of(made: Made) -> dict[str, Any]:
     offsets, facts = made.offsets, made.facts
     users, events = len(offsets) - 1, int(offsets[-1])

@@ -11,17 +11,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from linrec.cluster.options import EngineOptions
 from linrec.data.dataset.ids import IdMap
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.dataset.summary import TimesKind, guess_times
 from linrec.data.dataset.ties import orders_of
 from linrec.data.preparing.catalogue import catalogue_of
 from linrec.data.preparing.context import context_columns
-from linrec.data.preparing.facts import Facts, Made, summary_of
+from linrec.data.preparing.facts import Facts, Made, given_times_kind, summary_of
 from linrec.data.preparing.filtering import filter_events
 from linrec.data.preparing.options import Frame, PrepareOptions
 from linrec.data.reading.bad_rows import SAMPLE_FILE
-from linrec.data.reading.events import ArrowStream, ReadInfo, ReadResult, read_events
+from linrec.data.reading.events import ArrowStream, ReadResult, files_of, read_events
 from linrec.files.atomic import check_free
 from linrec.types import EventLog, InputError, argument
 
@@ -35,6 +36,7 @@ def prepare(
     *,
     overwrite: bool = False,
     shard_events: int | None = None,
+    engine: EngineOptions | None = None,
     **overrides: Any,
 ) -> SequenceStore:
     """Make a dataset from an event log.
@@ -46,6 +48,7 @@ def prepare(
         options: How events become sequences.
         overwrite: Replace a dataset at `out`.
         shard_events: Write shards of whole users with at most so many events each.
+        engine: Where the work runs; the dataset is the same.
         overrides: Any field of `PrepareOptions`, by name.
 
     Examples:
@@ -56,6 +59,8 @@ def prepare(
     options = (options or PrepareOptions()).with_overrides(overrides)
     if shard_events is not None and shard_events < 1:
         raise InputError(f"{argument('shard_events', shard_events)} must be at least 1")
+    if engine is not None and engine.engine != "local":
+        return _divided(events, out, options, engine, overwrite, shard_events)
     if out is not None:
         check_free(Path(out), overwrite=overwrite)  # before the long read, not after
     read = read_events(events, options.reading)
@@ -64,6 +69,29 @@ def prepare(
         return store
     more = {SAMPLE_FILE: read.skipped.sample()} if read.skipped.total else {}
     return store.write(Path(out), overwrite=overwrite, more=more, shard_events=shard_events)
+
+
+def _divided(
+    events: object,
+    out: str | Path | None,
+    options: PrepareOptions,
+    engine: EngineOptions,
+    overwrite: bool,
+    shard_events: int | None,
+) -> SequenceStore:
+    from linrec.data.preparing.divided.driver import prepare_divided
+
+    files = files_of(events, options.reading)
+    if files is None or out is None:
+        what = "reads files" if files is None else f"writes a dataset to {argument('out')}"
+        raise InputError(
+            f"{argument('engine', engine.engine)} {what}; give a path, or leave "
+            f"{argument('engine')} out"
+        )
+    check_free(Path(out), overwrite=overwrite)
+    return prepare_divided(
+        files, Path(out), options, engine, overwrite=overwrite, shard_events=shard_events
+    )
 
 
 def _build(read: ReadResult, options: PrepareOptions) -> SequenceStore:
@@ -108,12 +136,3 @@ def _times_kind(
     kept: EventLog, offsets: NDArray[np.int64], read: ReadResult, options: PrepareOptions
 ) -> TimesKind:
     return given_times_kind(read, options) or guess_times(kept.times, offsets, read.log.times)
-
-
-def given_times_kind(read: ReadInfo, options: PrepareOptions) -> TimesKind | None:
-    """What the options say of the times; None if it is to be guessed."""
-    if "time" not in read.columns:
-        return TimesKind("order", "the order of the rows")
-    if options.times is not None:
-        return TimesKind("order" if options.times == "order" else "real", "given")
-    return None

@@ -102,7 +102,8 @@ def stretches(table: Table, columns: dict[str, str], chunk_rows: int | None = No
         if table.scan.untyped or (time is not None and schema[time] == pl.String):
             return [Rows()]
         rows = table.scan.frame.select(pl.len()).collect().item()
-        return [Rows(start, chunk_rows) for start in range(0, max(rows, 1), chunk_rows)]
+        starts = range(0, max(rows, 1), chunk_rows)
+        return [Rows(start, min(chunk_rows, rows - start)) for start in starts]
 
 
 def read_rows(
