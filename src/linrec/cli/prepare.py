@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from linrec.cli.flags import with_flags
+from linrec.cli.flags import part_of, with_flags
+from linrec.cluster.options import EngineOptions
 from linrec.data.preparing.options import ITEMS, PrepareOptions
+from linrec.settings import settings_of
 from linrec.types import InputError, argument
 
 
-@with_flags(Options=PrepareOptions)
+@with_flags(Options=PrepareOptions, Engine=EngineOptions)
 def prepare(
     events: Annotated[
         str,
@@ -38,7 +40,7 @@ def prepare(
             rich_help_panel=ITEMS,
         ),
     ] = None,
-    **options: Any,
+    **flags: Any,
 ) -> None:
     """Turn an event log (user, item, time) into a dataset to train on.
 
@@ -60,6 +62,7 @@ def prepare(
       linrec prepare clicks.csv --out data/shop --context type,price=numeric
       linrec prepare receipts.csv --out data/shop --group receipt --ties shuffle
       linrec prepare big.parquet --out data/big --shard-events 50000000
+      linrec prepare 'logs/*.parquet' --out data/shop --engine ray --workers 8
       linrec prepare ml-1m/ratings.dat --out data/ml-1m --min-item-events 5
     """
     from rich.console import Console
@@ -68,10 +71,12 @@ def prepare(
     from linrec.data.preparing.prepare import prepare as run
 
     kinds = feature_kinds(feature or ())
+    engine = EngineOptions(**part_of(EngineOptions, flags))
+    options = {name: value for name, value in flags.items() if name not in settings_of(engine)}
     with Console(stderr=True).status(f"Reading {events} ..."):
         store = run(
             events, out, overwrite=overwrite, feature_kinds=kinds, shard_events=shard_events,
-            **options,
+            engine=engine, **options,
         )  # fmt: skip
     Console().print(statistics_table(store), *notes(store), sep="\n")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,33 +21,47 @@ RESTARTS = 10  # of one worker, before the command gives up
 class RayWorker:
     """Lives in a process of its own; prepares itself with the first task."""
 
-    def __init__(self, start: Callable[[], Worker]) -> None:
-        self._start = start
+    def __init__(self, start: bytes) -> None:
+        self._start = start  # read only when its libraries know how many threads they have
         self._worker: Worker | None = None
 
-    def do(self, task: Any) -> Any:
-        import torch
-
+    def do(self, task: bytes) -> Any:
         if self._worker is None:
-            torch.set_num_threads(1)  # as many processes as CPUs
-            self._worker = self._start()
-        return self._worker(task)
+            os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as many processes as CPUs
+            import torch
+
+            torch.set_num_threads(1)
+            self._worker = pickle.loads(self._start)()
+        return self._worker(pickle.loads(task))
 
 
 class RayPool:
     def __init__(self, ray: Any, workers: int) -> None:
         self._ray, self.workers = ray, workers
+        self._start: Callable[[], Worker] | None = None
+        self._actors: list[Any] = []
 
     def run(self, start: Callable[[], Worker], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Workers stay for the next run that starts them alike."""
+        if start != self._start:
+            self.close()
+        self._start = start
         make = self._ray.remote(RayWorker).options(
             num_cpus=1, max_restarts=RESTARTS, max_task_retries=RESTARTS
         )
-        actors = [make.remote(start) for _ in range(min(self.workers, len(tasks)))]
+        packed = self._ray.cloudpickle.dumps(start)
+        while len(self._actors) < min(self.workers, len(tasks)):
+            self._actors.append(make.remote(packed))
         try:
-            yield from self._results(actors, list(enumerate(tasks)))
-        finally:
-            for actor in actors:
-                self._ray.kill(actor)
+            yield from self._results(list(self._actors), list(enumerate(tasks)))
+        except BaseException:
+            self.close()  # others are busy with what nobody waits for
+            raise
+
+    def close(self) -> None:
+        for actor in self._actors:
+            self._ray.kill(actor)
+        self._actors = []
 
     def _results(
         self, actors: list[Any], waiting: list[tuple[int, Any]]
@@ -56,7 +72,7 @@ class RayPool:
         while waiting or busy:
             while idle and waiting:
                 actor, (place, task) = idle.pop(), waiting.pop()
-                busy[actor.do.remote(task)] = (place, actor)
+                busy[actor.do.remote(self._ray.cloudpickle.dumps(task))] = (place, actor)
             (done, *_), _ = self._ray.wait(list(busy), num_returns=1)
             place, actor = busy.pop(done)
             yield place, self._result(done)
@@ -83,7 +99,11 @@ def ray_pool(options: EngineOptions, paths: Sequence[Path]) -> Iterator[RayPool]
     with connected(options.address, options.workers) as ray:
         workers = _workers(ray, options)
         check_nodes(ray, paths)
-        yield RayPool(ray, workers)
+        pool = RayPool(ray, workers)
+        try:
+            yield pool
+        finally:
+            pool.close()
 
 
 def _workers(ray: Any, options: EngineOptions) -> int:

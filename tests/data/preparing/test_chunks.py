@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from linrec.data.preparing import filtering
 from linrec.data.preparing.filtering import first_of_each, in_order
 from linrec.data.preparing.prepare import prepare
-from linrec.data.reading import events
-from linrec.data.reading.events import Numbering
+from linrec.data.reading import chunks
+from linrec.data.reading.numbering import Numbering
 from linrec.types import EventLog, InputError
 
 FILES = ("items.npy", "offsets.npy", "times.npy", "users.parquet", "items.parquet", "dataset.json")
@@ -34,7 +34,7 @@ def log(rows: int = 200, seed: int = 0) -> pl.DataFrame:
 
 @pytest.fixture
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", 7)
     monkeypatch.setattr(filtering, "CHUNK_EVENTS", 5)
 
 

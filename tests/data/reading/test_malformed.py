@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linrec.data.preparing.prepare import prepare
-from linrec.data.reading.events import ReadOptions, read_events
+from linrec.data.reading.chunks import ReadOptions
+from linrec.data.reading.events import read_events
 from linrec.data.reading.formats import FORMATS
 from linrec.types import EventLog, InputError
 

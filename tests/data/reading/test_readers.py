@@ -7,7 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from linrec.data.reading.events import ReadOptions, read_events
+from linrec.data.reading.chunks import ReadOptions
+from linrec.data.reading.events import read_events
 from linrec.data.reading.formats import FORMATS
 from linrec.types import InputError
 from tests.data.conftest import Write

@@ -41,8 +41,12 @@ class ContextColumn:
         """column: strings, or numbers; null where missing."""
         if kind == "numeric":
             return cls(name, kind, column.cast(pl.Float64).fill_null(np.nan).to_numpy().copy())
-        categories = column.cast(pl.String).drop_nulls().unique().sort().alias(name)
-        return cls(name, kind, _positions(column.cast(pl.String), categories), categories)
+        text = column.cast(pl.String)
+        return cls.of_categories(name, text, text.drop_nulls().unique().sort().alias(name))
+
+    @classmethod
+    def of_categories(cls, name: str, text: pl.Series, categories: pl.Series) -> ContextColumn:
+        return cls(name, "categorical", _positions(text, categories), categories)
 
     @property
     def whole(self) -> NDArray[Any]:

@@ -33,8 +33,26 @@ class Repeats(NamedTuple):
         )
 
 
+class RepeatCounts(NamedTuple):
+    """What `Repeats` are shares of; those of several ranges of users add up."""
+
+    events: int
+    pairs: int  # of user and item
+    several: int  # users with more than one event
+    last: int  # of them whose last event is of an item they had before
+
+    @property
+    def shares(self) -> Repeats:
+        events = 1 - self.pairs / self.events if self.events else 0.0
+        return Repeats(events, self.last / self.several if self.several else 0.0)
+
+
 def repeats_of(items: NDArray[np.int32], offsets: NDArray[np.int64]) -> Repeats:
     """items: each user's events in order, the users end to end; some users at a time."""
+    return count_repeats(items, offsets).shares
+
+
+def count_repeats(items: NDArray[np.int32], offsets: NDArray[np.int64]) -> RepeatCounts:
     pairs = last = 0
     for first, end in _chunks(offsets):
         bounds = offsets[first : end + 1]
@@ -42,8 +60,7 @@ def repeats_of(items: NDArray[np.int32], offsets: NDArray[np.int64]) -> Repeats:
         lengths = np.diff(bounds)
         pairs += _distinct_pairs(chunk, lengths)
         last += _last_repeats(chunk, bounds[1:] - bounds[0] - 1, lengths)
-    events, users = int(offsets[-1]), int((np.diff(offsets) > 1).sum())
-    return Repeats(1 - pairs / events if events else 0.0, last / users if users else 0.0)
+    return RepeatCounts(int(offsets[-1]), pairs, int((np.diff(offsets) > 1).sum()), last)
 
 
 def _chunks(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

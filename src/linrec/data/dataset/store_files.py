@@ -136,6 +136,11 @@ def write_shard(
     folder.mkdir(exist_ok=True)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    return write_users(folder, offsets, users)
+
+
+def write_users(folder: Path, offsets: NDArray[np.int64], users: pl.Series) -> ShardEntry:
+    """offsets: their own, from 0."""
     np.save(folder / "offsets.npy", offsets, allow_pickle=False)
     pl.DataFrame({"user": users}).write_parquet(folder / "users.parquet")
     return ShardEntry(users=len(users), events=int(offsets[-1]))

@@ -5,6 +5,7 @@ They are stored in dataset.json and read back, so unknown fields are errors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -44,6 +45,13 @@ class TimesKind(NamedTuple):
 
     kind: Literal["real", "order"]
     reason: str
+
+
+class Steps(NamedTuple):
+    """Seconds between neighbouring events."""
+
+    min: float
+    max: float
 
 
 class Source(_Strict):
@@ -135,14 +143,28 @@ def guess_times(
 
     times: each user's sorted events, the users end to end. log: those of all rows before filters.
     """
-    gaps = np.diff(times)[same_user(offsets)]
-    if len(gaps) and gaps.min() == gaps.max():
-        return TimesKind("order", f"guessed: all neighbouring events are {gaps[0]:g} apart")
     every = times if log is None else log
-    span = every.max() - every.min()
-    if span == len(every) - 1 and (np.diff(np.sort(every)) == 1).all():
+    return kind_of(step_of(times, offsets), lambda: _number_rows(every))
+
+
+def step_of(times: NDArray[np.float64], offsets: NDArray[np.int64]) -> Steps | None:
+    """The smallest and the largest step between neighbouring events of a user."""
+    gaps = np.diff(times)[same_user(offsets)]
+    return Steps(float(gaps.min()), float(gaps.max())) if len(gaps) else None
+
+
+def kind_of(steps: Steps | None, number_rows: Callable[[], bool]) -> TimesKind:
+    """number_rows: whether the times of all rows are a whole number each, one after the other."""
+    if steps is not None and steps.min == steps.max:
+        return TimesKind("order", f"guessed: all neighbouring events are {steps.min:g} apart")
+    if number_rows():
         return TimesKind("order", "guessed: they number the rows")
     return TimesKind("real", "guessed: the steps between events differ")
+
+
+def _number_rows(times: NDArray[np.float64]) -> bool:
+    span = times.max() - times.min()
+    return bool(span == len(times) - 1 and (np.diff(np.sort(times)) == 1).all())
 
 
 def same_user(offsets: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -20,19 +20,25 @@ def context_columns(
 
 def _column(read: ReadResult, name: str, given: ContextKind | None) -> ContextColumn:
     values = read.context[name]
-    guessed = infer_kind(values, given, read.context_declared.get(name))
+    kind = kind_of(values, given, read.context_declared.get(name), read.source)
+    converted = convert(Column(values, name, read.source), kind)
+    return ContextColumn.of(name, kind, converted)
+
+
+def kind_of(
+    values: pl.Series, given: ContextKind | None, declared: str | None, source: str
+) -> ContextKind:
+    """values: of all events, or each of them once."""
+    guessed, name = infer_kind(values, given, declared), values.name
     if guessed is None and values.null_count() == len(values):
         raise InputError(
-            f"{read.source}: the column {name!r} holds no value; leave it out of "
-            f"{argument('context')}"
+            f"{source}: the column {name!r} holds no value; leave it out of {argument('context')}"
         )
     if isinstance(values.dtype, pl.List | pl.Struct | pl.Array):
         raise InputError(
-            f"{read.source}: the column {name!r} holds values of type {values.dtype}, and a "
+            f"{source}: the column {name!r} holds values of type {values.dtype}, and a "
             f"context is one category or number for each event; leave it out of "
             f"{argument('context')}"
         )
     # one event has one value: what would be tags or a text of an item is a category here
-    kind: ContextKind = "numeric" if guessed == "numeric" else "categorical"
-    converted = convert(Column(values, name, read.source), kind)
-    return ContextColumn.of(name, kind, converted)
+    return "numeric" if guessed == "numeric" else "categorical"

@@ -73,9 +73,19 @@ def convert(column: Column, kind: FeatureKind, *, spaced: bool = False) -> pl.Se
         return _lists(values, spaced)
     if isinstance(values.dtype, pl.List):
         return values.cast(pl.List(pl.String)).list.join("|")
-    if values.dtype.is_float():  # 1995.0 is the category 1995
-        whole = values.cast(pl.Int64, strict=False)
-        values = whole if (whole.cast(pl.Float64) == values).all() else values
+    return as_text(values, whole=are_whole(values))
+
+
+def are_whole(values: pl.Series) -> bool:
+    """Whether all of them are floats that stand for integers."""
+    if not values.dtype.is_float():
+        return False
+    return bool((values.cast(pl.Int64, strict=False).cast(pl.Float64) == values).all())
+
+
+def as_text(values: pl.Series, *, whole: bool) -> pl.Series:
+    """Names of categories, null where nothing is left; 1995.0 is 1995 if all are whole."""
+    values = values.cast(pl.Int64, strict=False) if whole else values
     text = values.cast(pl.String).str.strip_chars()
     return text.set(text == "", None)
 

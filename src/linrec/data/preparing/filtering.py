@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -17,33 +18,64 @@ Mask = NDArray[np.bool_]
 CHUNK_EVENTS = 1 << 21
 
 
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One filter that was asked for."""
+
+    name: str
+    value: object  # of the option
+    passes: Callable[[EventLog], Mask]
+
+
 def filter_events(events: EventLog, options: PrepareOptions) -> tuple[EventLog, dict[str, int]]:
     """Events that pass, each user's oldest first, and how many each filter removed."""
     removed: dict[str, int] = {}
-    since, until = options.bounds
-    if since is not None:
-        events = _keep(events, events.times >= since, "since", options.since, removed)
-    if until is not None:
-        events = _keep(events, events.times < until, "until", options.until, removed)
-    if options.rating_at_least is not None:
-        assert events.ratings is not None, "ratings are read whenever a filter needs them"
-        good = events.ratings >= options.rating_at_least
-        events = _keep(events, good, "rating_at_least", options.rating_at_least, removed)
+    for each in row_filters(options):
+        events = _keep(events, each.passes(events), each.name, each.value, removed)
     events = in_order(events, options.ties_seed if options.ties == "shuffle" else None)
-    if options.drop_duplicates:
-        events = _keep(events, first_of_each(events), "drop_duplicates", True, removed)
-    if options.drop_repeats:
-        events = _keep(events, _not_repeated(events), "drop_repeats", True, removed)
+    for each in history_filters(options):
+        events = _keep(events, each.passes(events), each.name, each.value, removed)
     return _core(events, options, removed), removed
 
 
-def in_order(events: EventLog, ties_seed: int | None = None) -> EventLog:
+def row_filters(options: PrepareOptions) -> list[Filter]:
+    """The first ones, which look at one event."""
+    since, until = options.bounds
+    least = options.rating_at_least
+
+    def good(events: EventLog) -> Mask:
+        assert events.ratings is not None, "ratings are read whenever a filter needs them"
+        assert least is not None
+        return np.asarray(events.ratings >= least)
+
+    found = []
+    if since is not None:
+        found.append(Filter("since", options.since, lambda events: events.times >= since))
+    if until is not None:
+        found.append(Filter("until", options.until, lambda events: events.times < until))
+    if least is not None:
+        found.append(Filter("rating_at_least", least, good))
+    return found
+
+
+def history_filters(options: PrepareOptions) -> list[Filter]:
+    """Those which look at the events of one user, in order."""
+    found = []
+    if options.drop_duplicates:
+        found.append(Filter("drop_duplicates", True, first_of_each))
+    if options.drop_repeats:
+        found.append(Filter("drop_repeats", True, _not_repeated))
+    return found
+
+
+def in_order(events: EventLog, ties_seed: int | None = None, *, drawn: int = 0) -> EventLog:
     """User by user, oldest first; equal times keep the file's order, or with a seed get another.
 
-    Where there are groups, events of one time are brought together group by group.
+    Where there are groups, events of one time are brought together group by group. drawn: events of
+    users before these, where these are some of a log.
     """
     events = events.take(_by_user(events.users))
-    rng = None if ties_seed is None else np.random.default_rng(ties_seed)
+    rng = None if ties_seed is None else _generator(ties_seed, drawn)
     for chunk in _user_chunks(events):
         part = events.take(chunk)
         keys: list[NDArray[Any]] = [] if part.groups is None else [part.groups]
@@ -54,6 +86,13 @@ def in_order(events: EventLog, ties_seed: int | None = None) -> EventLog:
         order = np.lexsort((*keys, part.times, part.users)).astype(np.int64)
         _replace(events, chunk, part.take(order))
     return events
+
+
+def _generator(seed: int, drawn: int) -> np.random.Generator:
+    """After so many numbers were drawn."""
+    bits = np.random.default_rng(seed).bit_generator
+    assert isinstance(bits, np.random.PCG64)
+    return np.random.Generator(bits.advance(drawn))
 
 
 def _sorted(events: EventLog) -> bool:
@@ -111,14 +150,28 @@ def _user_chunks(events: EventLog) -> Iterator[slice]:
 def _keep(
     events: EventLog, keep: Mask, name: str, value: object, removed: dict[str, int]
 ) -> EventLog:
-    """Take the kept events; the error names the filter that leaves none."""
-    if not keep.any():
-        raise InputError(
-            f"the filter {argument(name, value)} removes all {len(events):,} events that were "
-            "left; loosen it"
-        )
-    removed[name] = removed.get(name, 0) + int(len(events) - keep.sum())
+    """Take the kept events."""
+    note_removed(removed, Removed(name, value, len(events), int(keep.sum())))
     return events.take(keep)
+
+
+class Removed(NamedTuple):
+    """What one filter did."""
+
+    name: str
+    value: object
+    before: int
+    after: int
+
+
+def note_removed(removed: dict[str, int], what: Removed) -> None:
+    """Count it; the error names the filter that leaves none."""
+    if not what.after:
+        raise InputError(
+            f"the filter {argument(what.name, what.value)} removes all {what.before:,} events that "
+            "were left; loosen it"
+        )
+    removed[what.name] = removed.get(what.name, 0) + what.before - what.after
 
 
 def _not_repeated(events: EventLog) -> Mask:

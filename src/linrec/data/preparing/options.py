@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from linrec.data.dataset.context import ContextKind
-    from linrec.data.reading.events import ReadOptions
+    from linrec.data.reading.chunks import ReadOptions
 
 Frame: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame"
 
@@ -190,7 +190,7 @@ class PrepareOptions:
     @property
     def reading(self) -> ReadOptions:
         """The part of the options that the readers need."""
-        from linrec.data.reading.events import ReadOptions
+        from linrec.data.reading.chunks import ReadOptions
 
         return ReadOptions(
             user=self.user,

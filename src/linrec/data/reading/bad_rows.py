@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import NamedTuple
 
 import polars as pl
 
@@ -18,12 +19,20 @@ _ROW = "linrec: row"
 _NOT_A_ROW = "not a row"
 
 
+class Taken(NamedTuple):
+    """Rows that were left out together."""
+
+    reason: str
+    rows: int
+    sample: pl.DataFrame  # of the first of them
+
+
 class SkippedRows:
     """How many rows were left out for which reason, and the first of them."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._sample: list[pl.DataFrame] = []
+        self._taken: list[Taken] = []
 
     @property
     def total(self) -> int:
@@ -62,12 +71,18 @@ class SkippedRows:
             return self._read(source, rows.filter(~error.wrong), read)
 
     def _take(self, source: str, rows: pl.DataFrame, reason: str) -> None:
-        if not len(rows):
-            return
-        room = max(SAMPLED - self.counts[reason], 0)
-        self.counts[reason] += len(rows)
-        if room:
-            self._sample.append(_shown(source, rows.head(room), reason))
+        if len(rows):
+            self._add(Taken(reason, len(rows), _shown(source, rows.head(SAMPLED), reason)))
+
+    def _add(self, taken: Taken) -> None:
+        room = max(SAMPLED - self.counts[taken.reason], 0)
+        self.counts[taken.reason] += taken.rows
+        self._taken.append(taken._replace(sample=taken.sample.head(room)))
+
+    def update(self, later: SkippedRows) -> None:
+        """Add those of rows that follow in the log."""
+        for taken in later._taken:
+            self._add(taken)
 
     def note(self, rows_read: int) -> str:
         reasons = ", ".join(f"{why} ({count:,})" for why, count in self.counts.most_common())
@@ -75,7 +90,8 @@ class SkippedRows:
 
     def sample(self) -> bytes:
         """The first rows of each reason as CSV."""
-        return pl.concat(self._sample, how="diagonal").write_csv().encode()
+        samples = [taken.sample for taken in self._taken if len(taken.sample)]
+        return pl.concat(samples, how="diagonal").write_csv().encode()
 
 
 def _shown(source: str, rows: pl.DataFrame, reason: str) -> pl.DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
 import numpy as np
@@ -18,6 +20,8 @@ _NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nan
 _DATES = (1e8, 1e11)
 _DAYS = (19000101, 21001231)  # dates written as YYYYMMDD
 _DAY = 86_400.0
+DAYS = "days"
+_PIECE = 1 << 20  # times looked at together
 _MICROSECONDS = 1e6
 _ISO = (
     "%Y-%m-%d %H:%M:%S%.f%#z",
@@ -65,30 +69,80 @@ def times(
     return seconds / TIME_UNITS[unit]
 
 
+@dataclass(frozen=True, slots=True)
+class TimesLook:
+    """What tells the unit of times: of some rows of a log, or of all of them together."""
+
+    first: float
+    last: float
+    days: bool  # whether every one is a date written as YYYYMMDD
+    examples: dict[str, float]  # the first time that looks like each of the units
+
+
+def look_at(values: Times) -> TimesLook | None:
+    """None where there is no time."""
+    if not len(values):
+        return None
+    first, last = float(values.min()), float(values.max())
+    largest = max(-first, last)
+    units = {unit: _DATES[0] * scale for unit, scale in TIME_UNITS.items()}
+    found = {unit: _example(values, unit) for unit, low in units.items() if largest >= low}
+    examples = {unit: value for unit, value in found.items() if value is not None}
+    return TimesLook(first, last, _days(values) is not None, examples)
+
+
+def together(looks: Iterable[TimesLook | None]) -> TimesLook | None:
+    """The look of all rows from those of their stretches, in the order of the log."""
+    some = [look for look in looks if look is not None]
+    if not some:
+        return None
+    examples = {
+        unit: next(look.examples[unit] for look in some if unit in look.examples)
+        for unit in TIME_UNITS
+        if any(unit in look.examples for look in some)
+    }
+    first, last = min(look.first for look in some), max(look.last for look in some)
+    return TimesLook(first, last, all(look.days for look in some), examples)
+
+
+def unit_by(look: TimesLook | None, source: str) -> str | None:
+    """The unit that times look like, or days; None if they stay as they are."""
+    if look is None or look.days:
+        return None if look is None else DAYS
+    if max(-look.first, look.last) < _DATES[1]:
+        return None
+    if len(look.examples) > 1:
+        (one, first), (other, second) = list(look.examples.items())[:2]
+        raise InputError(
+            f"{source} mixes units of time: {first:.15g} looks like {_NAMES[one]} and "
+            f"{second:.15g} like {_NAMES[other]}; convert them, or set {argument('time_unit')}"
+        )
+    unit = next(iter(look.examples), "s")
+    return None if unit == "s" else unit
+
+
+def scaled(values: Times, unit: str | None) -> Times:
+    """Seconds of times in a unit that `unit_by` named."""
+    if unit is None:
+        return values
+    if unit != DAYS:
+        return np.asarray(values / TIME_UNITS[unit])
+    days = _days(values)
+    return values if days is None else days
+
+
+def name_of(unit: str) -> str:
+    """What times in a unit look like, in words."""
+    return "dates written as YYYYMMDD" if unit == DAYS else _NAMES[unit]
+
+
 def in_seconds(values: Times, source: str) -> tuple[Times, str | None]:
     """Times that look like another unit, or like YYYYMMDD, in seconds; and what they looked like.
 
     Numbers too small for a date since 1973 in any unit, such as 1, 2, 3, stay as they are.
     """
-    days = _days(values)
-    if days is not None:
-        return days, "dates written as YYYYMMDD"
-    if max(-values.min(initial=0.0), values.max(initial=0.0)) < _DATES[1]:
-        return values, None  # most logs, without a copy of their times
-    size = np.abs(values)
-    examples = {
-        unit: float(values[matches.argmax()])
-        for unit, scale in TIME_UNITS.items()
-        if (matches := _in_range(size, unit, scale)).any()
-    }
-    if len(examples) > 1:
-        (one, first), (other, second) = list(examples.items())[:2]
-        raise InputError(
-            f"{source} mixes units of time: {first:.15g} looks like {_NAMES[one]} and "
-            f"{second:.15g} like {_NAMES[other]}; convert them, or set {argument('time_unit')}"
-        )
-    unit = next(iter(examples), "s")
-    return (values, None) if unit == "s" else (values / TIME_UNITS[unit], _NAMES[unit])
+    unit = unit_by(look_at(values), source)
+    return scaled(values, unit), None if unit is None else name_of(unit)
 
 
 def date_text(seconds: float) -> str:
@@ -104,9 +158,15 @@ def are_numbers(values: pl.Series) -> bool:
     return stripped(values.drop_nulls().head(1)).cast(pl.Float64, strict=False).null_count() == 0
 
 
-def _in_range(size: Times, unit: str, scale: float) -> NDArray[np.bool_]:
-    low, high = (bound * scale for bound in _DATES)
-    return (size >= low) & ((size < high) | (unit == "ns"))
+def _example(values: Times, unit: str) -> float | None:
+    """The first time that looks like the unit."""
+    low, high = (bound * TIME_UNITS[unit] for bound in _DATES)
+    for start in range(0, len(values), _PIECE):
+        size = np.abs(values[start : start + _PIECE])
+        matches = (size >= low) & ((size < high) | (unit == "ns"))
+        if matches.any():
+            return float(values[start + matches.argmax()])
+    return None
 
 
 def _days(values: Times) -> Times | None:
