@@ -53,7 +53,7 @@ class Constants:
         step = next(
             row for row in reversed(steps["rows"]) if row["loss"] == "sampled-softmax, sparse"
         )
-        score = _read("scale")["score"]
+        score = _read("scale")["recommend"]
         return cls(
             prepare_seconds=1 / log["events_a_second"],
             prepare_bytes=log["peak_bytes_an_event"],

@@ -1,15 +1,16 @@
 """One worker against two, one thread each: `linrec train`, `recommend --all` and `evaluate`.
 
-    python -m benchmarks.scale --parts data          # once: the datasets and the run, in --folder
+    python -m benchmarks.scale --parts data        # once: the datasets and the run, in --folder
     python -m benchmarks.scale --parts train
-    python -m benchmarks.scale --parts score
+    python -m benchmarks.scale --parts recommend
+    python -m benchmarks.scale --parts evaluate
 
-Training is on MovieLens-1M. Scoring is for 80,000 users: its histories, cut into pieces; the model
-has the default size and drawn weights, which cost what learned ones cost. Every command is a
-process of its own, timed from its start to its end; of a training, the epoch alone as well, because
-the evaluation on test is done by the first worker. The limit is what this machine can do: two
-commands of one process each at the same time, which share nothing. Run it while nothing else runs.
-Writes results/benchmarks/scale.json and the tables of docs/scale.md.
+Training is on every second user of MovieLens-1M. Lists and ranks are for 80,000 users, pieces of
+its histories; the model has the default size and drawn weights, which cost what learned ones cost.
+Every command is a process of its own, timed from its start to its end; of a training, the epoch
+alone as well, because the evaluation on test is done by the first worker. The limit is what this
+machine can do: two commands of one process each at the same time, which share nothing. Run it while
+nothing else runs. Writes results/benchmarks/scale.json and the tables of docs/scale.md.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -41,7 +43,7 @@ OUT, PAGE = OUT_FOLDER / "scale.json", ROOT / "docs" / "scale.md"
 ML_1M = ROOT.parent / "shared" / "data" / "ml-1m" / "ml-1m.inter.gz"
 TRAINING = [
     "--epochs", "1", "--precision", "float32", "--batch-tokens", "16384", "--width", "64",
-    "--inner", "128", "--window", "512", "--device", "cpu",
+    "--inner", "128", "--layers", "2", "--window", "512", "--device", "cpu",
 ]  # fmt: skip
 MODEL: dict[str, Any] = {"width": 128, "heads": 8, "layers": 2, "inner": 256, "positions": 256}
 PIECE, USERS = 12, 80_000  # events of a user, users: eight parts of 10,000
@@ -58,7 +60,7 @@ def main() -> None:
         if part == "data":
             make_data(args.folder, args.ml_1m)
             continue
-        found = {"train": train, "score": score}[part](args.folder)
+        found = {"train": train, "recommend": recommend, "evaluate": evaluate}[part](args.folder)
         command = f"python -m benchmarks.scale --parts {part}"
         outcome = json.loads(args.out.read_text("utf-8")) if args.out.is_file() else {}
         outcome[part] = {"command": command, **environment(), "threads": 1, **found}
@@ -70,11 +72,18 @@ def main() -> None:
 
 def make_data(folder: Path, ml_1m: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    store = prepare(ml_1m, folder / "ml-1m", overwrite=True)
+    store = prepare(ml_1m)
+    prepare(every_second(store), folder / "half", overwrite=True)
     prepare(pieces(store), folder / "pieces", overwrite=True)
     cut = SequenceStore.open(folder / "pieces")
     print(f"{cut.n_users:,} users, {cut.n_items:,} items, {cut.n_events:,} events")
     make_run(folder / "run", cut, **MODEL)
+
+
+def every_second(store: SequenceStore) -> pl.DataFrame:
+    user = np.repeat(np.arange(store.n_users), np.diff(store.offsets))
+    columns = {"user": user, "item": np.array(store.items), "time": np.array(store.times)}
+    return pl.DataFrame(columns).filter(pl.col("user") % 2 == 0)
 
 
 def pieces(store: SequenceStore) -> pl.DataFrame:
@@ -95,7 +104,7 @@ def pieces(store: SequenceStore) -> pl.DataFrame:
 def train(folder: Path) -> dict[str, Any]:
     def words(name: str) -> list[str]:
         out = str(folder / "train" / name.replace(" ", "-").replace(",", ""))
-        return ["train", str(folder / "ml-1m"), "--out", out, "--overwrite", *TRAINING]
+        return ["train", str(folder / "half"), "--out", out, "--overwrite", *TRAINING]
 
     rows = []
     for name, more in WAYS.items():
@@ -104,7 +113,7 @@ def train(folder: Path) -> dict[str, Any]:
         rows.append(row)
         print(row, flush=True)
     both = [words("twice a"), words("twice b")]
-    timed(both)
+    print(timed(both), flush=True)
     slower = max(epoch_of(Path(one[3]))["epoch_seconds"] for one in both)
     limit = round(2 * rows[0]["epoch_seconds"] / slower, 3)
     return {"settings": " ".join(TRAINING), "rows": rows, "limit": limit}
@@ -118,32 +127,31 @@ def epoch_of(run: Path) -> dict[str, float]:
     }  # fmt: skip
 
 
-def score(folder: Path) -> dict[str, Any]:
-    run = str(folder / "run")
-
-    def recommend(name: str) -> list[str]:
+def recommend(folder: Path) -> dict[str, Any]:
+    def words(name: str) -> list[str]:
         out = folder / "recommended" / name.replace(" ", "-").replace(",", "")
-        subprocess.run(["rm", "-rf", str(out)], check=True)
-        return ["recommend", run, "--all", "-k", "20", "--out", str(out)]
+        shutil.rmtree(out, ignore_errors=True)
+        return ["recommend", str(folder / "run"), "--all", "-k", "20", "--out", str(out)]
 
-    verbs = {
-        "recommend --all": recommend,
-        "evaluate --baselines none": lambda _: ["evaluate", run, "--baselines", "none", "--json"],
-    }
-    found: dict[str, Any] = {"rows": [], "limit": {}}
-    for verb, words in verbs.items():
-        alone = 0.0
-        for name, more in WAYS.items():
-            row = {"verb": verb, "way": name, "seconds": timed([[*words(name), *more]])[0]}
-            alone = alone or row["seconds"]
-            found["rows"].append(row)
-            print(row, flush=True)
-        slower = max(timed([words("twice a"), words("twice b")]))
-        found["limit"][verb] = round(2 * alone / slower, 3)
+    found = compared(words)
     lists = (folder / "recommended" / "one-process").glob("part-*.parquet")
     written = sum(path.stat().st_size for path in lists)
     found["items"] = SequenceStore.open(folder / "pieces").n_items
     return found | {"bytes_a_list": round(written / USERS, 1), **constants(folder)}
+
+
+def evaluate(folder: Path) -> dict[str, Any]:
+    return compared(lambda _: ["evaluate", str(folder / "run"), "--baselines", "none", "--json"])
+
+
+def compared(words: Callable[[str], list[str]]) -> dict[str, Any]:
+    """words: the command, by the name of the way."""
+    rows = []
+    for name, more in WAYS.items():
+        rows.append({"way": name, "seconds": timed([[*words(name), *more]])[0]})
+        print(rows[-1], flush=True)
+    slower = max(timed([words("twice a"), words("twice b")]))
+    return {"rows": rows, "limit": round(2 * rows[0]["seconds"] / slower, 3)}
 
 
 def constants(folder: Path) -> dict[str, float]:
@@ -196,8 +204,9 @@ def tables() -> str:
     parts = []
     if "train" in outcome:
         parts.append(train_table(outcome["train"]))
-    if "score" in outcome:
-        parts.append(score_table(outcome["score"]))
+    for part, name in (("recommend", "recommend --all"), ("evaluate", "evaluate --baselines none")):
+        if part in outcome:
+            parts.append(command_table(f"linrec {name}", outcome[part]))
     return "\n".join(parts)
 
 
@@ -229,24 +238,19 @@ def train_table(found: dict[str, Any]) -> str:
     )
 
 
-def score_table(found: dict[str, Any]) -> str:
-    lines = ["| command | way | s | x one process |", "|---|---|---|---|"]
-    words = []
-    for verb, limit in found["limit"].items():
-        rows = [row for row in found["rows"] if row["verb"] == verb]
-        first, one, two = rows
-        lines += [
-            f"| `{verb}` | {row['way']} | {row['seconds']:.1f} | "
-            f"{first['seconds'] / row['seconds']:.2f} |"
-            for row in rows
-        ]
-        faster = one["seconds"] / two["seconds"]
-        words.append(
-            f"`{verb}`: two workers are {faster:.2f} times as fast as one, the limit of this "
-            f"machine is {limit:.2f}, and Ray adds {one['seconds'] / first['seconds'] - 1:.0%} at "
-            "one worker."
-        )
-    return "\n".join([*lines, "", " ".join(words), where(found), ""])
+def command_table(name: str, found: dict[str, Any]) -> str:
+    first, one, two = found["rows"]
+    lines = [f"| `{name}` | s | x one process |", "|---|---|---|"]
+    lines += [
+        f"| {row['way']} | {row['seconds']:.1f} | {first['seconds'] / row['seconds']:.2f} |"
+        for row in found["rows"]
+    ]
+    words = (
+        f"Two workers are {one['seconds'] / two['seconds']:.2f} times as fast as one, the limit of "
+        f"this machine is {found['limit']:.2f}, and Ray adds "
+        f"{one['seconds'] / first['seconds'] - 1:.0%} at one worker. {where(found)}"
+    )
+    return "\n".join([*lines, "", words, ""])
 
 
 def where(found: dict[str, Any]) -> str:
@@ -261,7 +265,7 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument(
-        "--parts", nargs="+", choices=("data", "train", "score"), default=["data", "train", "score"]
+        "--parts", nargs="+", choices=("data", "train", "recommend", "evaluate"), required=True
     )
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "scale")
     parser.add_argument("--ml-1m", type=Path, default=ML_1M)
