@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from time import monotonic, sleep
 
 from linrec.serving.stores.sqlite_files import (
     check_room,
@@ -21,6 +22,7 @@ from linrec.serving.stores.store import StoreError, StoreFullError
 from linrec.types import InputError
 
 WAIT_SECONDS = 5.0  # for another process's write
+TURN_SECONDS = 0.0003  # between two attempts to begin one
 # of the write-ahead log, before they are copied into the file: pages of users who come back
 # meanwhile are copied once, and fewer commits wait for the copying
 CHECKPOINT_PAGES = 4_000
@@ -48,6 +50,17 @@ class Borrowed(AbstractContextManager[sqlite3.Connection]):
         self._file._return(self._connection)
         if isinstance(error, sqlite3.Error):
             raise self._file._error(error) from error
+
+
+def _begun(connection: sqlite3.Connection, *, last: bool) -> bool:
+    """False if another writer has not ended, unless this was the last attempt."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if last or "is locked" not in str(error):
+            raise
+        return False
+    return True
 
 
 class SQLiteFile:
@@ -106,7 +119,7 @@ class SQLiteFile:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._reading() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+            self._begin(connection)
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -114,6 +127,20 @@ class SQLiteFile:
                 with contextlib.suppress(sqlite3.Error):  # a full disk has rolled back by itself
                     connection.execute("ROLLBACK")
                 raise
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Wait for the turn to write.
+
+        SQLite would wait in steps of up to 100 ms, in which others write again and again; a commit
+        takes about one.
+        """
+        until = monotonic() + WAIT_SECONDS
+        connection.execute("PRAGMA busy_timeout=0")
+        try:
+            while not _begun(connection, last=monotonic() > until):
+                sleep(TURN_SECONDS)
+        finally:
+            connection.execute(f"PRAGMA busy_timeout={round(WAIT_SECONDS * 1000)}")
 
     def vacuum(self) -> bool:
         with self._reading() as connection:
