@@ -100,7 +100,10 @@ def test_formats(written: object, form: str | None) -> None:
     [
         ([1], {"time_unit": "weeks"}, "time_unit=weeks must be 's', 'ms', 'us' or 'ns'"),
         (["31/05/2024", "soon"], {"time_format": "%d/%m/%Y"}, "row 2.*'soon' is not one"),
-        (["31/05/2024"], {}, "'31/05/2024' is not one.*set time_format="),
+        (["31/05/2024"], {}, "'31/05/2024' is not one.*set time_format=.*such as '%d/%m/%Y', or"),
+        (["05/31/2024 7:05"], {}, "such as '%m/%d/%Y %H:%M', or"),
+        (["31.05.2024 7:05:59"], {}, "such as '%d.%m.%Y %H:%M:%S', or"),
+        (["soon"], {}, "such as '%d/%m/%Y %H:%M', or"),
         (["2024-05-31"], {"time_unit": "ms"}, "time_unit=ms does not apply"),
     ],
 )

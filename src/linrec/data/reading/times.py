@@ -30,6 +30,12 @@ _ISO = (
     "%Y-%m-%d %H:%M%#z",
     "%Y-%m-%d %H:%M",
 )
+# what a message proposes, the first that fits: the day first, unless it cannot be one
+_FORMS = [
+    f"{date}{time}"
+    for date in ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y")
+    for time in ("", " %H:%M", " %H:%M:%S")
+]
 
 Times = NDArray[np.float64]
 
@@ -220,10 +226,19 @@ def _require_finite(column: Column, seconds: pl.Series) -> None:
     if not broken.any():
         return
     written = column.values[int(broken.arg_true()[0])]
+    form = next((form for form in _FORMS if _fits(written, form)), "%d/%m/%Y %H:%M")
     column.fail(
         broken,
         "the time is missing" if written is None else f"the time {str(written)[:40]!r} is not one",
         f"use numbers or ISO dates such as 2024-05-31T12:00:00, set {argument('time_format')} to "
-        f"their format, such as '%d/%m/%Y %H:%M', or set {argument('time')} to another column",
+        f"their format, such as {form!r}, or set {argument('time')} to another column",
         "no readable time",
     )
+
+
+def _fits(written: object, form: str) -> bool:
+    try:
+        datetime.strptime(str(written).strip(), form)
+    except ValueError:
+        return False
+    return True
