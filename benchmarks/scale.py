@@ -224,15 +224,14 @@ def train_table(found: dict[str, Any]) -> str:
         )
     two = next(row for row in found["rows"] if row["way"] == "Ray, 2 workers")
     faster = one["epoch_seconds"] / two["epoch_seconds"]
-    cost = one["seconds"] / first["seconds"] - 1
     return "\n".join(
         [
             *lines,
             "",
             f"Two workers train {faster:.2f} times as fast as one. Two trainings that share "
-            f"nothing run {found['limit']:.2f} times as fast as one after the other, which is the "
-            f"limit of this machine; two workers reach {faster / found['limit']:.0%} of it. Ray "
-            f"adds {cost:.0%} to the whole command at one worker. {where(found)}",
+            f"nothing run {found['limit']:.2f} times as fast as one after the other, the limit of "
+            f"this machine when it was measured; two workers reach {faster / found['limit']:.0%} "
+            f"of it. {added(one, first)} {where(found)}",
             "",
         ]
     )
@@ -247,10 +246,16 @@ def command_table(name: str, found: dict[str, Any]) -> str:
     ]
     words = (
         f"Two workers are {one['seconds'] / two['seconds']:.2f} times as fast as one, the limit of "
-        f"this machine is {found['limit']:.2f}, and Ray adds "
-        f"{one['seconds'] / first['seconds'] - 1:.0%} at one worker. {where(found)}"
+        f"this machine was {found['limit']:.2f}. {added(one, first)} {where(found)}"
     )
     return "\n".join([*lines, "", words, ""])
+
+
+def added(one: dict[str, Any], first: dict[str, Any]) -> str:
+    seconds = one["seconds"] - first["seconds"]
+    return (
+        f"At one worker Ray adds {seconds:.0f} s to the command, {seconds / first['seconds']:.0%}."
+    )
 
 
 def where(found: dict[str, Any]) -> str:
