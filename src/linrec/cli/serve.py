@@ -59,7 +59,7 @@ def serve(
     \b
       linrec serve runs/shop
       linrec serve linrec-demo/run --data linrec-demo/data
-      linrec serve runs/shop --workers 4 --store runs/shop.users --store-shards 8
+      linrec serve runs/shop --workers 4 --store runs/shop.users --store-shards 4
       linrec serve runs/shop --host 0.0.0.0 --token-file token.txt --store redis://localhost:6379/0
     """
     from rich.console import Console
