@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,11 +28,11 @@ class RayWorker:
 
     def do(self, task: bytes) -> Any:
         if self._worker is None:
-            os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as many processes as CPUs
-            import torch
-
-            torch.set_num_threads(1)
+            for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):  # as many processes as CPUs
+                os.environ[name] = "1"
             self._worker = pickle.loads(self._start)()
+            if "torch" in sys.modules:  # not every task needs it
+                sys.modules["torch"].set_num_threads(1)
         return self._worker(pickle.loads(task))
 
 

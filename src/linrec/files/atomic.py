@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from linrec.files.drafts import DRAFT, lock, recover, remove, swap
+from linrec.files.remote import check_local
 from linrec.types import InputError, argument
 
 DATASET_MARKER = "dataset.json"
@@ -39,6 +40,7 @@ def writing(path: Path) -> Iterator[None]:
 
 def check_free(path: Path, *, overwrite: bool, marker: str = DATASET_MARKER) -> None:
     """Refuse a target that must not be replaced, before any long work."""
+    check_local(path)
     recover(path)
     with writing(path):
         if not os.path.lexists(path):

@@ -21,6 +21,7 @@ from linrec.data.dataset.summary import Summary
 from linrec.files.atomic import DATASET_MARKER
 from linrec.files.expansion import check_parquet
 from linrec.files.guard import reading
+from linrec.files.remote import check_local
 from linrec.types import InputError
 from linrec.validation import explain
 
@@ -167,6 +168,7 @@ def write_shards(
 
 
 def read_description(path: Path) -> DatasetFile:
+    check_local(path)
     if not path.exists():
         raise InputError(f"there is no dataset at {path}; make one with `linrec prepare`")
     if not (path / DATASET_MARKER).is_file():

@@ -22,6 +22,7 @@ from linrec.data.reading.formats.movielens_100k import MOVIELENS_100K
 from linrec.data.reading.formats.parquet import PARQUET
 from linrec.data.reading.formats.recbole import ATOMIC
 from linrec.files.guard import reading
+from linrec.files.remote import check_local
 from linrec.files.text import bare_name, first_line
 from linrec.types import InputError, argument
 
@@ -48,6 +49,7 @@ __all__ = [
 
 def find_files(path: str | Path, format_name: str | None = None) -> tuple[Format, list[Path]]:
     """The files behind a file, a folder or a pattern, in the order of names, and their format."""
+    check_local(path)
     with reading(str(path), "check the path"):
         if Path(path).is_dir():
             files = _in_folder(Path(path), format_name)
@@ -152,6 +154,7 @@ def _format_by_suffix(path: Path) -> Format | None:
 
 
 def _require_content(path: Path) -> None:
+    check_local(path)
     if not path.exists():
         raise InputError(f"{path} does not exist; check the path")
     if not path.is_file():
