@@ -324,6 +324,8 @@ def test_beyond_this_machine_only_with_a_token() -> None:
 class Broken:
     """A store of which every call fails, once a server has read what all servers share."""
 
+    shards = 1
+
     def __init__(self, error: Exception) -> None:
         self._error = error
 

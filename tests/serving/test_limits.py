@@ -318,7 +318,7 @@ def test_a_full_queue_over_http(run: Path, make_engine: MakeEngine) -> None:
         first = in_thread(lambda: http.post("/v1/events", json=events("a")))
         assert store.writing.wait(SECONDS)
         second = in_thread(lambda: http.post("/v1/events", json=events("b")))
-        wait_until(lambda: engine._appends._queue.qsize() == 1)
+        wait_until(lambda: engine._appends._lanes[0]._queue.qsize() == 1)
         refused = http.post("/v1/events", json=events("c"))
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         store.open.set()
