@@ -26,8 +26,8 @@ from tests.training.cases import SMALL, digest, flags_of, history_without_times
 
 MB = 1024**2
 SETTINGS: dict[str, Any] = {
-    **SMALL, "batch_tokens": 64, "dropout": 0.3, "learning_rate": 1e-3, "epochs": 24,
-    "patience": 24,
+    **SMALL, "batch_tokens": 64, "dropout": 0.3, "learning_rate": 1e-3, "epochs": 60,
+    "patience": 60,
 }  # fmt: skip
 ray = pytest.importorskip("ray", reason="needs linrec[ray]")
 slow = [pytest.mark.slow, pytest.mark.usefixtures("ray_alone", "one_thread_each")]
