@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 import time
 from typing import Any, NamedTuple
@@ -84,8 +83,8 @@ class Forwarded(Callback):
 
     def _send(self, name: str, *arguments: Any) -> None:
         self._sent = time.monotonic()
-        content = pickle.dumps(Message(self._attempt, name, arguments))
-        self._last = self._mailbox.post.remote(content)
+        stored = self._ray.put(Message(self._attempt, name, arguments))
+        self._last = self._mailbox.post.remote([stored])  # in a list, it is not opened on its way
 
     def flush(self) -> None:
         """Wait until all has arrived; messages keep their order."""
@@ -100,8 +99,7 @@ class Heard:
         self.callbacks = callbacks
         self.begun = self.in_steps = self.has_run = False
 
-    def __call__(self, content: bytes, attempt: int) -> None:
-        message: Message = pickle.loads(content)
+    def __call__(self, message: Message, attempt: int) -> None:
         if message.attempt != attempt:
             return
         name, arguments = message.name, message.arguments

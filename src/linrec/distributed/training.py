@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -137,8 +137,13 @@ class _Driver:
             self.mailbox.stop.remote()
 
     def _hear(self) -> None:
-        for message in self.ray.get(self.mailbox.take.remote()):
-            self.heard(message, self.attempt)
+        for stored in self.ray.get(self.mailbox.take.remote()):
+            message = None
+            # what a lost worker wrote is lost with it; the next attempt says its own
+            with suppress(self.ray.exceptions.RayError):
+                message = self.ray.get(stored)
+            if message is not None:
+                self.heard(message, self.attempt)
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
