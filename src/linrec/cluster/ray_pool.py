@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from linrec.cluster.connection import connected
+from linrec.cluster.connection import connected, imported
 from linrec.cluster.nodes import check_nodes
 from linrec.cluster.options import EngineOptions
 from linrec.cluster.pool import Worker
@@ -20,20 +19,25 @@ RESTARTS = 10  # of one worker, before the command gives up
 
 
 class RayWorker:
-    """Lives in a process of its own; prepares itself with the first task."""
+    """Lives in a process of its own; prepares itself with the first task.
 
-    def __init__(self, start: bytes) -> None:
-        self._start = start  # read only when its libraries know how many threads they have
+    What it is given are references in lists, which Ray does not open before it is called: what
+    they hold imports libraries, and these read the number of threads once.
+    """
+
+    def __init__(self, start: list[Any]) -> None:
+        self._start = start
         self._worker: Worker | None = None
 
-    def do(self, task: bytes) -> Any:
+    def do(self, task: list[Any]) -> Any:
+        ray = imported()
         if self._worker is None:
             for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):  # as many processes as CPUs
                 os.environ[name] = "1"
-            self._worker = pickle.loads(self._start)()
+            self._worker = ray.get(self._start[0])()
             if "torch" in sys.modules:  # not every task needs it
                 sys.modules["torch"].set_num_threads(1)
-        return self._worker(pickle.loads(task))
+        return self._worker(ray.get(task[0]))
 
 
 class RayPool:
@@ -50,9 +54,9 @@ class RayPool:
         make = self._ray.remote(RayWorker).options(
             num_cpus=1, max_restarts=RESTARTS, max_task_retries=RESTARTS
         )
-        packed = self._ray.cloudpickle.dumps(start)
+        stored = self._ray.put(start)
         while len(self._actors) < min(self.workers, len(tasks)):
-            self._actors.append(make.remote(packed))
+            self._actors.append(make.remote([stored]))
         try:
             yield from self._results(list(self._actors), list(enumerate(tasks)))
         except BaseException:
@@ -73,7 +77,7 @@ class RayPool:
         while waiting or busy:
             while idle and waiting:
                 actor, (place, task) = idle.pop(), waiting.pop()
-                busy[actor.do.remote(self._ray.cloudpickle.dumps(task))] = (place, actor)
+                busy[actor.do.remote([self._ray.put(task)])] = (place, actor)
             (done, *_), _ = self._ray.wait(list(busy), num_returns=1)
             place, actor = busy.pop(done)
             yield place, self._result(done)

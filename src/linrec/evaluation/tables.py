@@ -41,7 +41,7 @@ def evaluation_table(evaluation: Evaluation, name: str = "model") -> Table:
     if not narrow:
         table.add_column("95 % interval", justify="right", style="dim", no_wrap=True)
     for baseline in evaluation.baselines:
-        table.add_column(_heading(baseline), justify="right")
+        table.add_column(_heading(baseline, narrow), justify="right")
     for metric, value in evaluation.metrics.items():
         baselines = [figures[metric] for figures in evaluation.baselines.values()]
         cells = [figure(metric, mean) for mean in (value.mean, *baselines)]
@@ -55,10 +55,10 @@ def evaluation_table(evaluation: Evaluation, name: str = "model") -> Table:
     return table
 
 
-def _heading(baseline: str) -> str:
-    """In two lines, so that all fit beside each other."""
-    first, dash, rest = baseline.partition("-")
-    return f"{first}{dash}\n{rest}" if dash else baseline
+def _heading(baseline: str, narrow: bool) -> str:
+    """Long names in two lines, and where there are many baselines all of two words."""
+    before = "-" if narrow else "personal-"
+    return baseline.replace(before, f"{before}\n", 1)
 
 
 def _narrow(table: Table) -> None:
@@ -165,18 +165,18 @@ def gap_table(evaluation: Evaluation) -> Table:
 
 def seen_table(evaluation: Evaluation) -> Table:
     """NDCG of the model and the baselines on targets that the user had had, and on new ones."""
-    metric = gap_metrics(evaluation)[0]
+    metric, narrow = gap_metrics(evaluation)[0], len(evaluation.baselines) > BESIDE_INTERVALS
     table = Table(title=f"{metric_label(metric)} by whether the user had had the target")
     table.add_column("target")
     table.add_column("targets", justify="right")
     table.add_column("model", justify="right")
     for baseline in evaluation.baselines:
-        table.add_column(_heading(baseline), justify="right")
+        table.add_column(_heading(baseline, narrow), justify="right")
     for kind, figures in evaluation.by_seen.items():
         means = [figures.metrics[metric], *(one[metric] for one in figures.baselines.values())]
         cells = [figure(metric, mean) for mean in means]
         table.add_row(kind, f"{figures.n_targets:,}", *cells)
-    if len(evaluation.baselines) > BESIDE_INTERVALS:
+    if narrow:
         _narrow(table)
     return table
 
