@@ -53,7 +53,7 @@ from linrec.files.atomic import FolderDraft
 from linrec.types import InputError
 
 Progress = Callable[[str, int, int], None]
-"""Told what is done, and how many of how many tasks of it are."""
+"""Called with the name of a stage, the number of its tasks that are done, and of all."""
 
 
 MAX_BUCKETS = 4096
