@@ -21,7 +21,7 @@ import httpx
 import uvicorn
 
 from linrec.serving import Engine
-from linrec.serving.http.options import HttpOptions
+from linrec.serving.http.options import HttpOptions, Sharing
 from linrec.serving.http.server import server_config
 from tests.serving.redis_server import free_port
 
@@ -33,11 +33,11 @@ def client(url: str, **options: Any) -> httpx.Client:
 
 
 @contextlib.contextmanager
-def within(engine: Engine, **options: Any) -> Iterator[str]:
+def within(engine: Engine, sharing: Sharing | None = None, **options: Any) -> Iterator[str]:
     """Serve from a thread of this process; yields the address."""
     port = free_port()
     made = HttpOptions(**options)
-    server = uvicorn.Server(server_config(engine, made, port))
+    server = uvicorn.Server(server_config(engine, made, port, sharing))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until = time.monotonic() + SECONDS

@@ -102,7 +102,7 @@ def serve(
     _say(console, line + _shown(users))
     _supervise(WorkerPlan(
         run=run, store=users, engine=engine_settings, http=options,
-        threads=threads or max((os.cpu_count() or 1) // options.workers, 1), metrics="",
+        threads=threads or max((os.cpu_count() or 1) // options.workers, 1), shared="",
     ), address)  # fmt: skip
 
 
@@ -115,10 +115,10 @@ def _check_shared(store: str, workers: int) -> None:
 
 
 def _supervise(plan: WorkerPlan, address: socket.socket) -> None:
-    from linrec.serving.http.supervisor import metrics_folder, supervise
+    from linrec.serving.http.supervisor import shared_folder, supervise
 
-    with metrics_folder() as folder:
-        supervise(replace(plan, metrics=folder), address)
+    with shared_folder() as folder:
+        supervise(replace(plan, shared=folder), address)
 
 
 def _check_answers(store: Store, address: str) -> None:

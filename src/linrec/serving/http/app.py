@@ -19,6 +19,7 @@ from linrec.serving.http.access import restrict_access
 from linrec.serving.http.browsers import BrowserGuard
 from linrec.serving.http.docs_page import mount_docs
 from linrec.serving.http.errors import handle_errors
+from linrec.serving.http.homes import Homes
 from linrec.serving.http.hot import HotRoutes
 from linrec.serving.http.items import items_api
 from linrec.serving.http.limits import InProgress, RequestLimits
@@ -45,13 +46,15 @@ def create_app(
     options = options or HttpOptions()
     metrics = Metrics(engine, shared=sharing is not None)
     reloader = Reloader(engine, metrics, sharing)
+    homes = None if sharing is None else Homes(engine, metrics, sharing)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         del app
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
-        with reloader.listening(options.watch):
-            yield
+        async with contextlib.nullcontext() if homes is None else homes.listening():
+            with reloader.listening(options.watch):
+                yield
         # with a limiter of its own: every thread may be busy with work that nobody waits for
         await anyio.to_thread.run_sync(engine.close, limiter=anyio.CapacityLimiter(1))
 
@@ -74,8 +77,9 @@ def create_app(
     app.add_middleware(BrowserGuard)
     app.add_middleware(RequestLog, metrics=metrics)  # around the others: it records refusals too
     app.add_middleware(
-        HotRoutes, engine=engine, metrics=metrics, options=options, in_progress=in_progress
-    )
+        HotRoutes, engine=engine, metrics=metrics, options=options, in_progress=in_progress,
+        homes=homes,
+    )  # fmt: skip
     return app
 
 

@@ -43,6 +43,10 @@ class Metrics:
             "linrec_events", "Events received, by outcome.", ["outcome"],
             registry=self.registry,
         )  # fmt: skip
+        self.handed_on = Counter(
+            "linrec_handed_on", "Requests that a worker gave to the one that is home to the user.",
+            registry=self.registry,
+        )  # fmt: skip
         self.recommendations = Counter(
             "linrec_recommendations",
             "Recommendation lists, by source.",

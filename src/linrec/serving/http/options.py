@@ -62,6 +62,8 @@ class Sharing:
     """That a server is one of several, and how it tells the others of a new model."""
 
     number: int
+    workers: int
+    folder: str  # that all workers have, for their counts and sockets
     reload_all: Callable[[], None]
 
 

@@ -57,7 +57,7 @@ class Supervisor:
         self._workers = [_Worker(number) for number in range(plan.http.workers)]
         self._stopping = self._reload = False
         self._problem: str | None = None
-        self._restarts = count_restarts(plan.metrics)
+        self._restarts = count_restarts(plan.shared)
 
     def run(self) -> None:
         """Until SIGTERM or Ctrl-C; raises InputError if the run cannot be served at all."""
@@ -178,9 +178,9 @@ def supervise(plan: WorkerPlan, address: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def metrics_folder() -> Iterator[str]:
-    """For the counts of the workers, removed in the end."""
-    with tempfile.TemporaryDirectory(prefix="linrec-metrics-") as folder:
+def shared_folder() -> Iterator[str]:
+    """For the counts and sockets of the workers, removed in the end."""
+    with tempfile.TemporaryDirectory(prefix="linrec-workers-") as folder:
         yield folder
 
 

@@ -27,7 +27,7 @@ class WorkerPlan:
     engine: EngineSettings
     http: HttpOptions
     threads: int  # of a model call
-    metrics: str  # folder that the workers' counts are in
+    shared: str  # folder of the workers' counts and sockets
 
 
 def work(plan: WorkerPlan, number: int, address: socket.socket, report: Connection) -> None:
@@ -46,7 +46,7 @@ def work(plan: WorkerPlan, number: int, address: socket.socket, report: Connecti
     from linrec.serving.http.observing import count_in
     from linrec.serving.http.server import serve
 
-    count_in(plan.metrics, number)
+    count_in(plan.shared, number)
     torch.set_num_threads(plan.threads)
     # one process looks for users whose time is over
     settings = plan.engine if number == 0 else replace(plan.engine, user_ttl=None)
@@ -57,7 +57,8 @@ def work(plan: WorkerPlan, number: int, address: socket.socket, report: Connecti
         sys.exit(1)
     report.send(None)
     report.close()
-    serve(engine, plan.http, address, Sharing(number, _tell_supervisor()))
+    sharing = Sharing(number, plan.http.workers, plan.shared, _tell_supervisor())
+    serve(engine, plan.http, address, sharing)
 
 
 def _end_with_supervisor() -> None:
