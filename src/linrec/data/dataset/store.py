@@ -142,7 +142,7 @@ class SequenceStore:
         for ids in (self.users.ids, self.catalogue.ids):
             text = ids.cast(pl.String)
             digest.update(text.str.len_bytes().to_numpy().astype("<u4").tobytes())
-            digest.update("".join(text).encode())
+            digest.update(text.str.join("").item().encode())  # all of them, in their order
         update(digest, self.items, "<i4")
         update(digest, self.offsets, "<i8")
         return digest.hexdigest()[:16]
