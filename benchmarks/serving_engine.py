@@ -4,7 +4,7 @@
 
 At the size of the default model and ML-1M's 3,416 items, with SQLite in synchronous=FULL: seconds
 and CPU seconds of `Engine.append` (while the write-ahead log of a new store still grows, and after
-that, when SQLite writes it in place; also with the state stored with every event, and with
+that, when SQLite writes it in place; of many users in one commit; also with the state stored with every event, and with
 synchronous=OFF, which gives durability up and shows what is left without the disk) and of
 `Engine.recommend`; of writing as many bytes as a state has and waiting for the disk; and of one
 step of the model in its compiled form and in torch, which alternate. CPU seconds are what counts on
@@ -32,6 +32,7 @@ from linrec.backbones import build, model_config
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.data.dataset.store import SequenceStore
 from linrec.serving import Engine, EngineSettings, NewEvent, open_store
+from linrec.serving.appending import Append
 from linrec.serving.past import Past
 from linrec.serving.states import States, states_of
 from linrec.serving.stores import SQLiteStore
@@ -48,6 +49,7 @@ SIZE: dict[str, Any] = {
     "width": 128, "heads": 8, "inner": 256, "positions": 256, "time_gaps": True, "head_norm": True,
 }  # fmt: skip
 USERS, EVENTS = 50, 100
+TOGETHER = 16  # users whose events are committed together
 GROWTH_CHECK = 20  # appends after which a log that has not grown is written in place
 IN_PLACE = 16 * 2**20  # bytes, as many as the write-ahead log has
 
@@ -94,15 +96,24 @@ def engine_costs(
             engine.append(f"u{user}", past)
     number = itertools.count()
 
-    def append(engine: Engine) -> None:
+    def request() -> Append:
         n = next(number)
-        engine.append(f"u{n % USERS}", [NewEvent(f"item-{n % data.n_items}", id=str(n))])
+        return Append(f"u{n % USERS}", [NewEvent(f"item-{n % data.n_items}", id=str(n))])
+
+    def append(engine: Engine) -> None:
+        engine.append_many([request()])
+
+    def append_together(engine: Engine) -> None:
+        engine.append_many([request() for _ in range(TOGETHER)])
 
     first = engines["append"]
     costs = {"append, while the log grows": measured(lambda _: append(first), repeats)}
     for name, engine in engines.items():
         settle(engine, append)
         costs[name] = measured(lambda _, engine=engine: append(engine), repeats)
+    # as requests that arrive while another commit is written
+    name = f"append, {TOGETHER} users in one commit"
+    costs[name] = measured(lambda _: append_together(first), max(repeats // TOGETHER, 5))
     costs["recommend"] = measured(lambda n: first.recommend(f"u{n % USERS}"), repeats)
     costs |= sync_costs(folder, first.model.states.bytes, repeats)
     for engine in engines.values():

@@ -52,7 +52,7 @@ def test_parts_of_the_engine(tmp_path: Path) -> None:
     deep = found["models"]["4 layers, pre-norm, gate"]
     assert set(deep["engine"]) == {
         "append, while the log grows", "append", "append, state with every event",
-        "append, without any sync", "recommend",
+        "append, without any sync", "append, 16 users in one commit", "recommend",
         "fdatasync, in place", "fsync, in place", "fdatasync, growing file", "fsync, growing file",
     }  # fmt: skip
     assert [row["users"] for row in deep["step"]] == [1, 1, 16, 16, 64, 64]
