@@ -4,11 +4,11 @@
 
 At the size of the default model and ML-1M's 3,416 items, with SQLite in synchronous=FULL: seconds
 and CPU seconds of `Engine.append` (while the write-ahead log of a new store still grows, and after
-that, when SQLite writes it in place; of many users in one commit; also with the state stored with every event, and with
-synchronous=OFF, which gives durability up and shows what is left without the disk) and of
-`Engine.recommend`; of writing as many bytes as a state has and waiting for the disk; and of one
-step of the model in its compiled form and in torch, which alternate. CPU seconds are what counts on
-a machine that does other work; they include those of the system.
+that, when SQLite writes it in place; of many users in one commit; with the state stored with every
+event; and with synchronous=OFF, which gives durability up and shows what is left without the disk)
+and of `Engine.recommend`; of writing as many bytes as a state has and waiting for the disk; and of
+one step of the model in its compiled form and in torch, which alternate. CPU seconds are what
+counts on a machine that does other work; they include those of the system.
 """
 
 from __future__ import annotations

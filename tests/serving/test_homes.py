@@ -19,6 +19,7 @@ from linrec.serving.http import app, homes
 from linrec.serving.http.homes import HEAD, LEAVING, Homes, Link
 from linrec.serving.http.observing import Metrics
 from linrec.serving.http.options import Sharing
+from linrec.serving.stores.sharded import shard_of
 from tests.serving.serving_process import client, within
 
 WHOLE = "application/json; charset=utf-8"  # is stored where it arrives
@@ -80,7 +81,7 @@ def pair(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def of_home(number: int, count: int) -> list[str]:
     """Users of the worker with that number."""
     users = (f"user-{n}" for n in range(100 * count))
-    return [user for user in users if homes.shard_of(user, 2) == number][:count]
+    return [user for user in users if shard_of(user, 2) == number][:count]
 
 
 def test_each_user_is_stored_by_one_worker(pair: Pair) -> None:
@@ -201,7 +202,7 @@ def test_users_of_one_file_have_one_home(run: Path, tmp_path: Path) -> None:
         users = [f"user-{n}" for n in range(400)]
         assert {made.home(user) for user in users} == set(range(workers))
         if workers <= 4:
-            pairs = {(homes.shard_of(user, 4), made.home(user)) for user in users}
+            pairs = {(shard_of(user, 4), made.home(user)) for user in users}
             assert len(pairs) == 4
     engine.close()
 
