@@ -47,8 +47,7 @@ TRAINING = [
     "--inner", "256", "--layers", "2", "--window", "512", "--device", "cpu",
 ]  # fmt: skip
 MODEL: dict[str, Any] = {"width": 128, "heads": 8, "layers": 2, "inner": 256, "positions": 256}
-PIECE, PIECES, COPIES = 12, 80_000, 5
-USERS = PIECES * COPIES  # forty parts of 10,000
+PIECE, PIECES, COPIES = 12, 80_000, 5  # events of a user; users are forty parts of 10,000
 WAYS = {
     "one process": [],
     "Ray, 1 worker": ["--engine", "ray", "--workers", "1"],
@@ -133,8 +132,9 @@ def recommend(folder: Path) -> dict[str, Any]:
     found = compared(words)
     lists = (folder / "recommended" / "one-process").glob("part-*.parquet")
     written = sum(path.stat().st_size for path in lists)
-    found["items"] = SequenceStore.open(folder / "pieces").n_items
-    return found | {"bytes_a_list": round(written / USERS, 1), **constants(folder)}
+    of = SequenceStore.open(folder / "pieces")
+    found |= {"users": of.n_users, "items": of.n_items, "events": of.n_events}
+    return found | {"bytes_a_list": round(written / of.n_users, 1), **constants(folder)}
 
 
 def evaluate(folder: Path) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks.capacity import ADAM, Constants, Size, items_per_gb, stages, table
 from benchmarks.results import OUT_FOLDER
-from benchmarks.scale import PIECE, USERS
 from linrec.backbones import ModelConfig, build
 from linrec.data.dataset.item_features import ItemFeatures
 from linrec.runs.config import parse
@@ -32,7 +31,7 @@ def test_recommending_takes_about_as_long_as_it_was_measured() -> None:
     assert isinstance(score, dict)
     measured = score["rows"][0]
     assert measured["way"] == "one process"
-    predicted = 3600 * hours(Size(PIECE * USERS, USERS, score["items"]), "recommend")
+    predicted = 3600 * hours(Size(score["events"], score["users"], score["items"]), "recommend")
     assert 0.4 < predicted / measured["seconds"] < 1.1
 
 
