@@ -91,7 +91,7 @@ def test_a_limit_of_time(
     at_once = linrec(*words, "--max-minutes", "1e-9")
     assert at_once.code == 130
     assert "Stopped before the first epoch was validated; a model that has learned" in at_once.out
-    monkeypatch.setattr(TimeLimit, "_look", lambda self: None)
+    monkeypatch.setattr(TimeLimit, "_look", lambda _: None)
     monkeypatch.setattr(TimeLimit, "on_epoch_end", _stop)
     after_one = linrec(*words, "--max-minutes", 60, "--resume")
     assert after_one.code == 130

@@ -182,7 +182,10 @@ def _check_vector(item: NewItem, model: Backbone) -> None:
         )
     values = np.array(item.vector, np.float64)
     if not (np.abs(values) < LIMIT).all():  # NaN is not either
-        raise InputError(f"item {item.item!r}: its vector holds a number that is not finite")
+        raise InputError(
+            f"item {item.item!r}: its vector holds a number that is not finite or beyond "
+            f"{LIMIT:g}; make it as the others were made"
+        )
     if not np.array(values, np.float32).any():
         raise InputError(f"item {item.item!r}: its vector is zero, which says nothing about it")
 
