@@ -97,7 +97,7 @@ def test_a_limit_of_time(
     assert after_one.code == 130
     assert "epoch   1" in after_one.out
     assert "Stopped; the best model so far is in" in after_one.out
-    assert "--max-minutes 0.0 must be positive" in refused(*words, "--max-minutes", 0)
+    assert "--max-minutes 0.0 must be a positive number" in refused(*words, "--max-minutes", 0)
     monkeypatch.undo()
     monkeypatch.setenv("COLUMNS", "160")
     rest = linrec(*words, "--resume")
