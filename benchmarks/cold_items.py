@@ -13,12 +13,14 @@ of one random vector for each of its features, as if a text encoder had read the
 and among all; ties count against the target. Compared with chance, with popularity, which cannot
 tell cold items apart, with the training events of the item's kind (what is known of a cold item
 without a model), and with the items whose vectors are most similar to that of the user's last item.
-Writes a row of results/benchmarks/cold-items.json for each share of id dropout.
+Writes a row of results/benchmarks/cold-items.json for each share of id dropout, and with those of
+coordinates the table in docs/evaluating.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +31,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import linrec
-from benchmarks.environment import environment
-from benchmarks.results import OUT_FOLDER, with_row
+from benchmarks.environment import ROOT, environment
+from benchmarks.results import OUT_FOLDER, between, with_row
 from benchmarks.warm import COLUMNS, DAY, dates
 from linrec.data.dataset.splits import Holdout
 from linrec.evaluation.scorer import model_scorer
 from linrec.scoring import rank_of_target
 
-OUT = OUT_FOLDER / "cold-items.json"
+OUT, PAGE = OUT_FOLDER / "cold-items.json", ROOT / "docs" / "evaluating.md"
 KINDS = ("product_type:token", "category_id:token")
 KS, ROWS = (10, 100), 64
 SCALES = (1.0, 5.0, 25.0, 250.0)  # kilometres
@@ -66,6 +68,8 @@ def main() -> None:
         print(row, flush=True)
         same = ("data", "users", "days", "vectors", "seed", "id_dropout")
         with_row(args.out, "python -m benchmarks.cold_items", row, same)
+    if args.out == OUT:
+        PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
 
 
 def prepared(args: argparse.Namespace) -> tuple[linrec.SequenceStore, float]:
@@ -208,6 +212,33 @@ def nearest(store: linrec.SequenceStore, test: Holdout, rows: Array) -> Tensor:
 def recall(found: Tensor) -> list[float]:
     """At each of `KS`."""
     return [round(float((found < k).float().mean()), 4) for k in KS]
+
+
+def rendered(page: str) -> str:
+    """docs/evaluating.md with the table between its markers replaced."""
+    return between(page, "cold-items", table(json.loads(OUT.read_text("utf-8"))["rows"]))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Recall among all items, of the rows with vectors of where places are."""
+    rows = [row for row in rows if row.get("vectors") == "coordinates"]
+    heads = [f"Recall@{k}" for k in rows[0]["recall_at"]]
+    lines = [
+        f"| on targets without training events | {' | '.join(heads)} | NDCG@10 of all targets |",
+        "|---|---|---|---|",
+    ]
+    found = rows[0]["among_all"]
+    lines += [_line("popularity", found["popularity"]), _line("chance", found["random"])]
+    for row in rows:
+        name = f"the model, with `--id-dropout` {row['id_dropout']:g}"
+        lines.append(_line(name, row["among_all"]["model"], row["test_ndcg@10"]))
+    near = "the places nearest to the user's last one, by the same vectors"
+    return "\n".join([*lines, _line(near, found["similar_to_last"])]) + "\n"
+
+
+def _line(name: str, recalls: list[float], ndcg: float | None = None) -> str:
+    cells = [*(f"{value:.3f}" for value in recalls), "" if ndcg is None else f"{ndcg:.3f}"]
+    return f"| {name} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -10,12 +10,13 @@ trained in full and the others start from an earlier run, for each number of epo
 of the learning rate that is given. All have the same settings: recipe `default` without the trial
 of a repeat head. Time is that of the whole fit, validation included, in seconds of this process's
 processor, which depend little on what else the machine does. Writes a row of
-results/benchmarks/warm.json for each gap.
+results/benchmarks/warm.json for each gap, and with all of them the table in docs/training.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,11 +28,13 @@ import polars as pl
 import torch
 
 import linrec
-from benchmarks.environment import environment
-from benchmarks.results import OUT_FOLDER, with_row
+from benchmarks.environment import ROOT, environment
+from benchmarks.results import OUT_FOLDER, between, with_row
 from linrec.runs.run import Run
+from linrec.runs.warm_settings import EPOCHS
 
-OUT = OUT_FOLDER / "warm.json"
+OUT, PAGE = OUT_FOLDER / "warm.json", ROOT / "docs" / "training.md"
+AGES = {1.0: "a day", 7.0: "a week", 28.0: "four weeks"}
 DAY = 86_400.0
 COLUMNS = {"user": "user_id:token", "item": "item_id:token", "time": "timestamp:float"}
 
@@ -64,6 +67,8 @@ def main() -> None:
         print(row, flush=True)
         same = ("data", "users", "days", "gap", "seed")
         with_row(args.out, "python -m benchmarks.warm", {**environment(), **row}, same)
+    if args.out == OUT:
+        PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
 
 
 def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -154,6 +159,50 @@ def figures(model: linrec.Recommender) -> dict[str, Any]:
         "best_epoch": progress.best_epoch,
         "validation": progress.best,
     }
+
+
+def rendered(page: str) -> str:
+    """docs/training.md with the table between its markers replaced."""
+    return between(page, "warm", table(json.loads(OUT.read_text("utf-8"))["rows"]))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Warm starts of the default number of epochs at the full learning rate.
+
+    Rows of early versions have one warm start, no gap, which was the length of a period, and no
+    time of the processor.
+    """
+    lines = [
+        "| users | the earlier run is | new items | seed | epochs in full | NDCG@10 "
+        f"| of a warm start of {EPOCHS} epochs | share of the NDCG | share of the time |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda row: (row["users"], _gap(row), row["seed"])):
+        several = row["warm"] if isinstance(row["warm"], list) else [row["warm"]]
+        default = [one for one in several if one["epochs"] == EPOCHS]
+        warm, full, items = max(default, key=_rate), row["full"], row["items"]
+        time = warm.get("share_of_time")
+        cells = [
+            str(row["users"]), f"{AGES.get(_gap(row), f'{_gap(row):g} days')} old",
+            f"{items['new']:,} of {items['old'] + items['new']:,}", str(row["seed"]),
+            str(full["epochs"]), f"{full['ndcg@10']:.4f}", f"{warm['ndcg@10']:.4f}",
+            percent(row.get("share_of_ndcg", warm.get("share_of_ndcg"))),
+            "not measured" if time is None else percent(time),
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _gap(row: dict[str, Any]) -> float:
+    return float(row.get("gap", row["days"]))
+
+
+def _rate(warm: dict[str, Any]) -> float:
+    return float(warm.get("learning_rate", 0.0))
 
 
 if __name__ == "__main__":

@@ -66,9 +66,10 @@ def test_served_as_recommended(run: Path) -> None:
                 expected = default if requested is None else requested
                 assert [each["item"] for each in response["items"]] == lists[expected]
                 assert response["notes"] == ([NOTE] if expected else [])
-            wrong = http.post("/v1/recommendations", json={**body, "diversity": 2})
-            assert wrong.status_code == 422
-            assert "diversity" in wrong.json()["error"]
+            for given in (2, "0.5", True):
+                wrong = http.post("/v1/recommendations", json={**body, "diversity": given})
+                assert wrong.status_code == 422
+                assert "diversity" in wrong.json()["error"]
 
 
 def test_filters_hold_in_a_reranked_list(run: Path) -> None:

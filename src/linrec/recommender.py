@@ -141,7 +141,7 @@ class Recommender:
         if start is not None:
             plan = plan.started_from(start)
             listeners.on_message(start.table(plan.fields))
-            start.warn_of_split(split, plan.config, self._named, warn)
+            start.warn_of_data(split, plan.config, self._named, warn)
         plan = with_repeat_head(plan, split, warn, self._named, place.resumed, listeners)
         catalogue = catalogue_of(plan, split, warn)
         advise = None if "loss" in self._named else warn

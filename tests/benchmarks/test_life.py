@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -106,3 +107,26 @@ def test_the_table_of_diversity_is_that_of_the_results() -> None:
     page = diversity.PAGE.read_text("utf-8")
     assert diversity.rendered(page) == page
     assert page.count("| ml-1m | 0 | ") == page.count("| ml-latest-small | 0 | ") == 1
+
+
+@pytest.mark.parametrize("module", [warm, cold_items])
+def test_the_tables_of_warm_starts_and_cold_items_are_those_of_the_results(module: Any) -> None:
+    page = module.PAGE.read_text("utf-8")
+    assert module.rendered(page) == page
+
+
+def test_a_row_of_each_version_of_the_benchmark_is_shown() -> None:
+    full = {"ndcg@10": 0.2, "epochs": 24}
+    warm_start = {"ndcg@10": 0.1, "epochs": 5, "share_of_ndcg": 0.5}
+    early = {"users": 20, "days": 28.0, "seed": 0, "items": {"old": 9, "new": 1}, "full": full}
+    timed = {**warm_start, "share_of_time": 0.25, "learning_rate": 1.0}
+    slow = {**timed, "ndcg@10": 0.15, "learning_rate": 0.5}
+    longer = {**timed, "ndcg@10": 0.19, "epochs": 6}
+    rows = [
+        {**early, "gap": 7.0, "warm": [slow, timed, longer]},
+        {**early, "warm": warm_start, "share_of_ndcg": 0.5},
+    ]
+    assert warm.table(rows).splitlines()[2:] == [
+        "| 20 | a week old | 1 of 10 | 0 | 24 | 0.2000 | 0.1000 | 50.0 % | 25.0 % |",
+        "| 20 | four weeks old | 1 of 10 | 0 | 24 | 0.2000 | 0.1000 | 50.0 % | not measured |",
+    ]

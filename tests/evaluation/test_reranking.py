@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -150,9 +151,9 @@ def test_constant_scores_earn_nothing(random_store) -> None:
     assert (rank_targets(constant, store, holdout, "full", other).ranks >= 0).all()
 
 
-@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
-def test_diversity_is_from_0_to_1(value: float) -> None:
-    with pytest.raises(InputError, match=r"diversity=.* must be between 0"):
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), "0.5"])
+def test_diversity_is_from_0_to_1(value: Any) -> None:
+    with pytest.raises(InputError, match=r"diversity=.* must be a number between 0"):
         Reranker.of(value, random_similarity(3, 0))
 
 

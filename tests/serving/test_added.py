@@ -204,7 +204,9 @@ def test_sent_again_it_is_replaced(run: Path, store: Store, make_engine: MakeEng
         (NewItem("x", (float("nan"),) * 6), "a number that is not finite"),
         (NewItem("x", (0.0,) * 6), "its vector is zero"),
         (NewItem("x", (1.0,) * 6, features={"colour": "red"}), "no item feature 'colour'"),
+        (NewItem("x", (1e20,) * 6), r"not finite or beyond 1e\+18"),
         (NewItem("a\nb", (1.0,) * 6), "control characters"),
+        (new_item(), "'i24' is given more than once; send it once"),
     ],
 )
 def test_refused_in_one_sentence(
@@ -224,6 +226,10 @@ def test_refused_in_one_sentence(
         (NewItem("x"), "has no features, by which this run places new items; give some of genre"),
         (NewItem("x", features={"genre": "Opera"}), "shares no feature with any item"),
         (NewItem("x", features={"price": "dear"}), "the feature 'price' cannot be 'dear'"),
+        (
+            NewItem("x", features={"genre": ["War", "Drama"]}),
+            "has one value for each item .* not 2",
+        ),
     ],
 )
 def test_refused_by_a_run_with_features(
@@ -315,6 +321,8 @@ def test_over_http(run: Path) -> None:
         short = http.post("/v1/items", json={"items": [{"item": "x", "vector": [1.0]}]})
         assert short.status_code == 400
         assert "a vector of 1 numbers, and those of the run have 6" in short.json()["error"]
+        empty = http.post("/v1/items", json={"items": [{"item": "x", "features": {"a": None}}]})
+        assert "items.0.features.a.0: must be text of at most 256" in empty.json()["error"]
         gone = http.delete(f"/v1/items/added/{NEW}")
         assert gone.json() == {"item": NEW, "removed": True}
         assert http.delete(f"/v1/items/added/{NEW}").json()["removed"] is False

@@ -146,10 +146,22 @@ def test_over_http(context_run: Path, make_engine: MakeEngine) -> None:
         assert_same_scores({each["item"]: each["score"] for each in listed}, expected)
         assert http.get("/v1/users/ann").json()["history"][0]["context"] == {"type": "view"}
         for wrong in ({"type": ["view"]}, {"": 1}, {str(n): n for n in range(21)}, "view"):
-            body = {"user": "ann", "events": [{"item": "i01", "context": wrong}]}
+            body: dict[str, Any] = {"user": "ann", "events": [{"item": "i01", "context": wrong}]}
             assert http.post("/v1/events", json=body).status_code in (400, 422)
             asked = {"history": [{"item": "i01", "context": wrong}]}
             assert http.post("/v1/recommendations", json=asked).status_code in (400, 422)
+
+
+@pytest.mark.parametrize("value", [["view"], {"of": "view"}, "x" * 257])
+def test_a_value_that_is_none_is_named(
+    context_run: Path, make_engine: MakeEngine, value: object
+) -> None:
+    event = {"item": "i01", "context": {"type": value}}
+    with within(make_engine(context_run)) as address, client(address) as http:
+        answer = http.post("/v1/events", json={"user": "ann", "events": [event]})
+        assert answer.status_code == 422
+        sentence = "events.0.context.type: must be text of at most 256 characters, a finite number"
+        assert sentence in answer.json()["error"]
 
 
 def test_what_is_no_context_is_refused() -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,7 @@ from rich.console import Console
 from linrec.recommender import Recommender
 from linrec.runs.run import Run
 from linrec.training import callbacks
-from linrec.training.callbacks import ConsoleProgress, TensorBoardLogger, TimeLimit
+from linrec.training.callbacks import Callback, ConsoleProgress, TensorBoardLogger, TimeLimit
 from linrec.types import InputError
 from tests.training.cases import SMALL, Recorder, digest, history_without_times
 
@@ -165,8 +166,15 @@ def test_a_time_limit(store, tmp_path: Path) -> None:
     Recommender(**settings).fit(store, run, resume=True, callbacks=[limit])
     Recommender(**settings).fit(store, whole, callbacks=[limit])
     assert digest(run / "model.safetensors") == digest(whole / "model.safetensors")
-    with pytest.raises(InputError, match="max_minutes=0 must be positive"):
-        TimeLimit(0)
+    for minutes in (0, "5", None, float("nan")):
+        with pytest.raises(InputError, match=f"max_minutes={minutes!r} must be a positive number"):
+            TimeLimit(minutes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [None, [Callback], "mlflow", ["mlflow"], [Callback(), print]])
+def test_what_is_no_callback_is_refused_before_anything(given: Any) -> None:
+    with pytest.raises(InputError, match=r"callbacks= takes a list of Callback objects.* not "):
+        Recommender(**SMALL).fit("no-such-file.csv", callbacks=given)
 
 
 def test_hooks_around_everything(store) -> None:

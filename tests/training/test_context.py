@@ -82,6 +82,22 @@ def test_a_run_means_the_same_without_its_data(backbone: str, tmp_path: Path) ->
     assert opened.evaluate(data()).n_users == 30
 
 
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        (("i1", 1.0, "view"), "is a dict such as"),
+        (("i1", 1.0, {"type": ["next"]}), r"the context 'type' .* one text or number, not .'next'"),
+        (("i1", 1.0, {"type": {"of": 1}}), "the context 'type'"),
+        ({"item": "i1", "context": {"type": "next"}}, "as items, as .item, time. pairs"),
+        (("i1", 1.0, {}, 2), "as items, as .item, time. pairs"),
+    ],
+)
+def test_histories_of_no_known_form_are_refused(event: object, message: str) -> None:
+    made = Recommender(**SMALL | {"epochs": 1}, context="type").fit(data())
+    with pytest.raises(InputError, match=message):
+        made.recommend([[event]])
+
+
 def test_resuming_and_other_vocabularies(tmp_path: Path) -> None:
     run = Recommender(**SMALL, context="type").fit(data(), tmp_path / "run")
     more = Recommender(**SMALL | {"epochs": 3}, context="type")

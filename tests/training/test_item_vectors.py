@@ -13,6 +13,7 @@ import torch
 import linrec
 from linrec.backbones import BACKBONES, Backbone
 from linrec.data.dataset.store import SequenceStore
+from linrec.files import expansion
 from linrec.serving import Engine, NewEvent, open_store
 from linrec.types import InputError
 from tests.contracts.cases import model, plain_model, sequences
@@ -77,7 +78,8 @@ def test_every_form_is_read_the_same(kind: str, tmp_path: Path) -> None:
     ("given", "message"),
     [
         ({"a": [1.0]}, "no item of the events has a vector"),
-        ((ITEMS[:2], [[1.0], [np.nan]]), "missing or not finite"),
+        ((ITEMS[:2], [[1.0], [np.nan]]), "missing, not finite or beyond"),
+        ((ITEMS[:1], [[1e20]]), r"beyond 1e\+18"),
         ((ITEMS[:1] * 2, [[1.0], [2.0]]), "more than one vector"),
         ({ITEMS[0]: [1.0], ITEMS[1]: [1.0, 2.0]}, "vectors of one width"),
         ((ITEMS[:2], [[1.0]]), "2 ids for 1 vectors"),
@@ -85,11 +87,55 @@ def test_every_form_is_read_the_same(kind: str, tmp_path: Path) -> None:
         ("nowhere.csv", "is not a file of item vectors"),
         ("nowhere.npz", "does not exist"),
         (pl.DataFrame({"item": ITEMS[:1], "note": ["x"]}), "no column of lists or of floats"),
+        (pl.DataFrame({"item": ITEMS[:1], "words": [["x"]]}), "'words' holds List.String. and no"),
+        (np.ones((2, 3)), "item_vectors of the type ndarray does not say whose vector each row is"),
     ],
 )
 def test_bad_vectors_are_refused(given: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         linrec.prepare(cycle_events(4), item_vectors=given)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_what_numpy_has_not_saved_is_refused(suffix: str, tmp_path: Path) -> None:
+    """numpy takes it for a pickle and proposes to run it, which no message may repeat."""
+    (tmp_path / f"v.{suffix}").write_text("hello")
+    (tmp_path / "v.ids.txt").write_text(ITEMS[0])
+    with pytest.raises(InputError, match=r"is not a file that numpy\.save(z)? has made"):
+        linrec.prepare(cycle_events(4), item_vectors=tmp_path / f"v.{suffix}")
+
+
+def test_vectors_that_expand_beyond_measure_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, table = np.array(ITEMS), np.zeros((N_ITEMS, 4_000), np.float32)
+    table[:, 0] = 1.0
+    np.savez_compressed(tmp_path / "v.npz", ids=names, vectors=table)
+    linrec.prepare(cycle_events(4), item_vectors=tmp_path / "v.npz")
+    monkeypatch.setattr(expansion, "ALLOWED", 0)
+    with pytest.raises(InputError, match=r"more than 10 times its size.*max_expansion"):
+        linrec.prepare(cycle_events(4), item_vectors=tmp_path / "v.npz", max_expansion=10)
+
+
+def test_a_vector_of_zeros_is_none() -> None:
+    table = np.ones((3, 2))
+    table[1] = 0.0
+    notes = linrec.prepare(cycle_events(24), item_vectors=(ITEMS[:3], table)).summary["notes"]
+    assert f"{N_ITEMS - 2} of {N_ITEMS} items have no vector in" in " ".join(notes)
+
+
+def test_ids_are_left_out_only_where_vectors_stand_in(tmp_path: Path) -> None:
+    plain = linrec.prepare(cycle_events(4))
+    quick = SMALL | {"epochs": 1}
+    for data, off in ((plain, {}), (prepared(), {"item_vectors": "off"})):
+        with pytest.raises(InputError, match=r"no use for id_dropout=0\.3; leave it out"):
+            linrec.Recommender(**quick, id_dropout=0.3, **off).fit(data)
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text("[model]\nid_dropout = 0.3\n")
+    del quick["seen_aware"], quick["time_gaps"]
+    with pytest.warns(UserWarning, match="all ids are kept"):
+        made = linrec.Recommender(recipe=str(recipe), **quick).fit(plain)
+    assert made.config.model.id_dropout == 0.0
 
 
 @pytest.mark.parametrize("backbone", list(BACKBONES))

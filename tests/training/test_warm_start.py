@@ -310,6 +310,16 @@ def test_figures_that_flatter_are_announced(tmp_path: Path) -> None:
     assert any("Warm start from" in message for message in heard.messages)
 
 
+def test_items_under_other_names_are_announced(runs: Callable[[str], Path]) -> None:
+    other = cycle_events().with_columns(item=pl.lit("sku-") + pl.col("item"))
+    with pytest.warns(UserWarning, match=r"no item of the data .*here 'sku-i.*same ids"):
+        found = Recommender(start=runs("sasrec"), epochs=1).fit(prepare(other))
+    assert found.description.start["changes"]["items"] == {"old": 0, "new": 16, "gone": 16}  # type: ignore[index]
+    heard = Messages()
+    Recommender(start=runs("sasrec"), epochs=1).fit(tuesday(), callbacks=[heard])
+    assert not any("same ids" in message for message in heard.messages)
+
+
 class Messages(Callback):
     def __init__(self) -> None:
         self.messages: list[str] = []

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from linrec.distributed.worker import Finished
     from linrec.evaluation import Evaluation
+    from linrec.training.loop import Trained
 
 
 @with_flags(
@@ -125,7 +126,8 @@ def train(
 
     console = Console()
     shown = ConsoleProgress(console)
-    callbacks = [shown, *(tracker(name, out.resolve().name) for name in track or ())]
+    run, trackers = out.resolve().name, dict.fromkeys(track or ())  # each once
+    callbacks = [shown, *(tracker(name, run, shown.on_message) for name in trackers)]
     if max_minutes is not None:
         callbacks.append(TimeLimit(max_minutes))
     job = Job(
@@ -139,7 +141,7 @@ def train(
     if not World.of_environment().is_first:
         sys.exit(130 if trained.interrupted else 0)
     if evaluation is None or trained.interrupted:
-        shown.on_message(f"Stopped; the best model so far is in {out}. Continue with --resume.")
+        shown.on_message(f"{_stopped(trained)} is in {out}. Continue with --resume.")
         sys.exit(130)
     shown.on_message(f"{_summary(done)}; the run is in {out}")
     _show(evaluation, out, console)
@@ -178,6 +180,12 @@ def _without_workers(words: list[str]) -> list[str]:
         else:
             skip = False
     return kept
+
+
+def _stopped(trained: Trained) -> str:
+    if trained.progress.best_epoch:
+        return "Stopped; the best model so far"
+    return "Stopped before the first epoch was validated; a model that has learned little"
 
 
 def _summary(done: Finished) -> str:

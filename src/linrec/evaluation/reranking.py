@@ -34,9 +34,10 @@ def pool_size(k: int) -> int:
 
 
 def check_diversity(value: float) -> None:
-    if not 0 <= value <= 1:  # NaN is not either
+    if not isinstance(value, int | float) or not 0 <= value <= 1:  # NaN is not either
         raise InputError(
-            f"{argument('diversity', value)} must be between 0 (the ranking as it is) and 1"
+            f"{argument('diversity', repr(value))} must be a number between 0 (the ranking as it "
+            "is) and 1"
         )
 
 

@@ -182,7 +182,10 @@ def _check_vector(item: NewItem, model: Backbone) -> None:
         )
     values = np.array(item.vector, np.float64)
     if not (np.abs(values) < LIMIT).all():  # NaN is not either
-        raise InputError(f"item {item.item!r}: its vector holds a number that is not finite")
+        raise InputError(
+            f"item {item.item!r}: its vector holds a number that is not finite or beyond "
+            f"{LIMIT:g}; make it as the others were made"
+        )
     if not np.array(values, np.float32).any():
         raise InputError(f"item {item.item!r}: its vector is zero, which says nothing about it")
 
@@ -193,7 +196,12 @@ def _cell(item: NewItem, column: pl.Series) -> pl.Series:
     if many and value is not None:
         value = [str(each) for each in (value if isinstance(value, list | tuple) else [value])]
     elif isinstance(value, list | tuple):  # one value in a list of its own
-        value = value[0] if len(value) == 1 else str(list(value))
+        if len(value) != 1:
+            raise InputError(
+                f"item {item.item!r}: the feature {column.name!r} has one value for each item of "
+                f"the run, not {len(value)}; give one"
+            )
+        value = value[0]
     try:
         made = pl.Series(column.name, [value], dtype=column.dtype if many else None, strict=False)
         made = made.cast(column.dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -72,6 +73,9 @@ class AddedItems:
         """
         for item in items:
             check_new_id(item.item)
+        twice = [name for name, count in Counter(item.item for item in items).items() if count > 1]
+        if twice:  # of which the last one would silently win
+            raise InputError(f"item {twice[0]!r} is given more than once; send it once")
         for problem in model.problems_of(items).values():
             raise InputError(problem)
         records = self._store.shared(ITEMS)

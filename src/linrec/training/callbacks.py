@@ -82,7 +82,15 @@ class CallbackList:
     """Calls the hook of each callback in turn."""
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
-        self.callbacks = list(callbacks)
+        # the hooks of anything else would fail in the middle of a training
+        given: list[Any] = [*callbacks] if isinstance(callbacks, list | tuple) else [callbacks]
+        wrong = [each for each in given if not isinstance(each, Callback)]
+        if wrong:
+            raise InputError(
+                f"{argument('callbacks')} takes a list of Callback objects, such as "
+                f"[TimeLimit(minutes=30)], not {wrong[0]!r}"
+            )
+        self.callbacks: list[Callback] = given
 
     @property
     def stop_training(self) -> bool:
@@ -148,8 +156,8 @@ class TimeLimit(Callback):
     """
 
     def __init__(self, minutes: float) -> None:
-        if not minutes > 0:
-            raise InputError(f"{argument('max_minutes', minutes)} must be positive")
+        if not isinstance(minutes, int | float) or not minutes > 0:
+            raise InputError(f"{argument('max_minutes', repr(minutes))} must be a positive number")
         self.minutes = minutes
         self.deadline = math.inf
 

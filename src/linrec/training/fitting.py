@@ -69,13 +69,17 @@ def fit(
     if advise is not None and not place.resume and place.writes:
         advise_loss(plan.config, model, split, advise)
     trainer = Trainer(model, plan.store, split, plan.config, callbacks)
-    # only now: nothing is written or replaced before everything that was requested is possible
+    # only now: nothing is written or replaced before everything that was requested is possible,
+    # which a tracker decides when it begins; one of a resumed training begins once that is possible
+    if not place.resume:
+        callbacks.on_train_start(plan.config)
     run = None
     if place.folder is not None and place.writes:
         run = plan.open(place.folder, catalogue, resume=place.resume, overwrite=place.overwrite)
         if TensorBoardLogger.is_installed():
             callbacks.callbacks.append(TensorBoardLogger(run.tensorboard))
-    callbacks.on_train_start(plan.config)
+    if place.resume:
+        callbacks.on_train_start(plan.config)
     with nullcontext() if run is None else run.kept_with_a_model():
         trained = trainer.fit(run, resume=place.resume)
     return Fitted(plan, model, trained, run, trainer.workers)

@@ -61,7 +61,7 @@ class Plan:
                     f"{named(store)} has no item features to learn from: {model.backbone} takes "
                     "the item's own id for one; `linrec prepare` with a file of items adds some"
                 )
-        model = _with_possible_vectors(model, store)
+        model = _with_possible_vectors(model, store, warn, "id_dropout" in requested)
         vectors = store.item_vectors if reads_vectors(model) else None
         features = ItemFeatures.of(store.item_table, fields, store.read_context, vectors)
         return cls(replace(config, model=model), store, features)
@@ -138,8 +138,13 @@ def _with_possible_times(
     return replace(model, time_gaps=False)
 
 
-def _with_possible_vectors(model: AnyConfig, store: SequenceStore) -> AnyConfig:
-    """With "auto" decided: item vectors are read where the data has them."""
+def _with_possible_vectors(
+    model: AnyConfig, store: SequenceStore, warn: Callable[[str], None], requested: bool
+) -> AnyConfig:
+    """With "auto" decided: item vectors are read where the data has them.
+
+    requested: id_dropout was, which is of no use without.
+    """
     if isinstance(model, BaselineConfig):
         return model
     has_vectors = store.item_vectors is not None
@@ -148,9 +153,18 @@ def _with_possible_vectors(model: AnyConfig, store: SequenceStore) -> AnyConfig:
             f"the model reads item vectors and {named(store)} has none; prepare the data with "
             f"{argument('item_vectors')} set to a file of them"
         )
-    if model.item_vectors != "auto":
+    if model.item_vectors == "auto":
+        model = replace(model, item_vectors="on" if has_vectors else "off")
+    if model.item_vectors == "on" or not model.id_dropout:
         return model
-    return replace(model, item_vectors="on" if has_vectors else "off")
+    if requested:
+        raise InputError(
+            "the model reads no item vectors, so it has no use for "
+            f"{argument('id_dropout', model.id_dropout)}; leave it out, or train on data with item "
+            "vectors"
+        )
+    warn("the model reads no item vectors, so all ids are kept (id_dropout)")
+    return replace(model, id_dropout=0.0)
 
 
 def _warn_of_sorted_baskets(

@@ -2,39 +2,87 @@
 
 Each logger owns one run of its tracker, from the first step of a training to the end of `fit`. A
 training that is resumed becomes another run there; its steps are epochs, so that the curves meet.
+A tracker that cannot begin a run is an error before the first step; one that fails later costs its
+figures and never the training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 from linrec.evaluation import Evaluation
+from linrec.files.guard import first_line
 from linrec.runs.config import RunConfig
 from linrec.runs.history import Row
 from linrec.training.callbacks import Callback
 from linrec.types import InputError, argument
 
 
-class MLflowLogger(Callback):
+class Tracker(Callback):
+    """What the loggers of all trackers share.
+
+    warn: told what a tracker did not take while a training goes on.
+    """
+
+    extra: ClassVar[str]  # of linrec, and the name of the module
+
+    def __init__(self, name: str | None, warn: Callable[[str], None]) -> None:
+        self.module, self.name, self.warn = _module(self.extra), name, warn
+
+    @contextmanager
+    def beginning(self) -> Iterator[None]:
+        """What a tracker refuses at its start is the user's to settle, before anything is trained.
+
+        Each tracker, and each library below it, has errors of its own.
+        """
+        try:
+            yield
+        except Exception as error:
+            raise InputError(
+                f"{self.extra} does not begin a run ({first_line(error)}); correct its own "
+                f"settings, or leave {argument('track', self.extra)} out"
+            ) from error
+
+    @contextmanager
+    def logging(self) -> Iterator[None]:
+        """A tracker that is out of reach for a while must not end a training of hours."""
+        try:
+            yield
+        except Exception as error:
+            self.warn(f"{self.extra} did not take all figures ({first_line(error)})")
+
+
+class MLflowLogger(Tracker):
     """To MLflow, where its own settings say (`MLFLOW_TRACKING_URI`); needs `linrec[mlflow]`."""
 
-    def __init__(self, name: str | None = None, experiment: str = "linrec") -> None:
-        self.mlflow = _tracker("mlflow")
-        self.name, self.experiment = name, experiment
+    extra = "mlflow"
+
+    def __init__(
+        self,
+        name: str | None = None,
+        experiment: str = "linrec",
+        warn: Callable[[str], None] = warnings.warn,
+    ) -> None:
+        super().__init__(name, warn)
+        self.experiment = experiment
         self.client: Any = None
         self.run_id = ""
 
     def on_train_start(self, config: RunConfig) -> None:
-        self.client = self.mlflow.MlflowClient()
-        known = self.client.get_experiment_by_name(self.experiment)
-        experiment = (
-            self.client.create_experiment(self.experiment) if known is None else known.experiment_id
-        )
-        self.run_id = self.client.create_run(experiment, run_name=self.name).info.run_id
-        for key, value in settings_of_run(config).items():
-            self.client.log_param(self.run_id, key, value)
+        with self.beginning():
+            client = self.module.MlflowClient()
+            known = client.get_experiment_by_name(self.experiment)
+            experiment = (
+                client.create_experiment(self.experiment) if known is None else known.experiment_id
+            )
+            self.run_id = client.create_run(experiment, run_name=self.name).info.run_id
+            self.client = client
+            for key, value in settings_of_run(config).items():
+                client.log_param(self.run_id, key, value)
 
     def on_epoch_end(self, row: Row, *, best: bool) -> None:
         del best
@@ -45,40 +93,53 @@ class MLflowLogger(Callback):
 
     def on_fit_end(self, *, finished: bool) -> None:
         if self.client is not None:
-            self.client.set_terminated(self.run_id, "FINISHED" if finished else "KILLED")
+            with self.logging():
+                self.client.set_terminated(self.run_id, "FINISHED" if finished else "KILLED")
             self.client = None
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
-        for key, value in values.items():
-            # the names of MLflow have no @
-            self.client.log_metric(self.run_id, key.replace("@", "_at_"), value, step=step)
+        with self.logging():
+            for key, value in values.items():
+                # the names of MLflow have no @
+                self.client.log_metric(self.run_id, key.replace("@", "_at_"), value, step=step)
 
 
-class WandbLogger(Callback):
+class WandbLogger(Tracker):
     """To Weights & Biases, as its own settings say (`WANDB_MODE`); needs `linrec[wandb]`."""
 
-    def __init__(self, name: str | None = None, project: str = "linrec") -> None:
-        self.wandb = _tracker("wandb")
-        self.name, self.project = name, project
+    extra = "wandb"
+
+    def __init__(
+        self,
+        name: str | None = None,
+        project: str = "linrec",
+        warn: Callable[[str], None] = warnings.warn,
+    ) -> None:
+        super().__init__(name, warn)
+        self.project = project
         self.run: Any = None
 
     def on_train_start(self, config: RunConfig) -> None:
-        self.run = self.wandb.init(
-            project=self.project, name=self.name, config=settings_of_run(config)
-        )
+        with self.beginning():
+            self.run = self.module.init(
+                project=self.project, name=self.name, config=settings_of_run(config)
+            )
 
     def on_epoch_end(self, row: Row, *, best: bool) -> None:
         del best
-        self.run.log(
-            {key: value for key, value in row.items() if key != "epoch"}, int(row["epoch"])
-        )
+        with self.logging():
+            self.run.log(
+                {key: value for key, value in row.items() if key != "epoch"}, int(row["epoch"])
+            )
 
     def on_test_end(self, evaluation: Evaluation) -> None:
-        self.run.summary.update(figures_of(evaluation))
+        with self.logging():
+            self.run.summary.update(figures_of(evaluation))
 
     def on_fit_end(self, *, finished: bool) -> None:
         if self.run is not None:
-            self.run.finish(exit_code=0 if finished else 1)
+            with self.logging():
+                self.run.finish(exit_code=0 if finished else 1)
             self.run = None
 
 
@@ -89,11 +150,11 @@ TRACKERS: dict[str, type[MLflowLogger] | type[WandbLogger]] = {
 """By the name of their extra; `linrec train --track` takes these."""
 
 
-def tracker(name: str, run: str) -> Callback:
+def tracker(name: str, run: str, warn: Callable[[str], None] = warnings.warn) -> Callback:
     """The logger of that name; run: what its run is called."""
     if name not in TRACKERS:
         raise InputError(f"{argument('track', name)} must be {' or '.join(TRACKERS)}")
-    return TRACKERS[name](run)
+    return TRACKERS[name](run, warn=warn)
 
 
 def settings_of_run(config: RunConfig) -> dict[str, Any]:
@@ -109,7 +170,7 @@ def figures_of(evaluation: Evaluation) -> dict[str, float]:
     }
 
 
-def _tracker(name: str) -> Any:
+def _module(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:

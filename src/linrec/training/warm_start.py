@@ -184,11 +184,17 @@ class WarmStart:
             lines.append(f"{name:<{width}}  {each.old:>9,}  {each.new:>9,}  {each.gone:>9,}")
         return "\n".join(lines)
 
-    def warn_of_split(
+    def warn_of_data(
         self, split: Split, config: RunConfig, named: frozenset[str], warn: Callable[[str], None]
     ) -> None:
-        """Warn of held-out events that the run may have been trained on, and of a split that holds
-        out all that is new."""
+        """Warn of items under other names, of held-out events that the run may have been trained
+        on, and of a split that holds out all that is new."""
+        if len(self.items) and not (self.rows > 0).any():
+            warn(
+                f"no item of the data is one of those that {self.run.folder} was trained on (here "
+                f"{self.items.ids[0]!r}, there {self.run.catalogue.ids.ids[0]!r}), so no item "
+                "keeps anything; if they are the same items, give them the same ids"
+            )
         before = self.run.config.split
         if config.split.split == "temporal" and not {"valid_from", "test_from"} & named:
             warn(

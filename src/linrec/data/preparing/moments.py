@@ -54,6 +54,12 @@ def _request_time(at: Moment) -> float:
     return math.nan if at == UNKNOWN else _seconds(at, "at")
 
 
+_FORMS = (
+    "give the events of a history as items, as (item, time) pairs or as (item, time, context) "
+    "triples, all alike"
+)
+
+
 class GivenEvents(NamedTuple):
     """Histories that somebody gave, in columns."""
 
@@ -65,14 +71,13 @@ class GivenEvents(NamedTuple):
 def split_events(rows: Iterable[Any]) -> GivenEvents:
     """Rows of items, of (item, time) pairs, or of (item, time, context) triples."""
     lists = [list(row) for row in rows]
+    if any(isinstance(event, Mapping) for row in lists for event in row):
+        raise InputError(_FORMS)  # as requests over HTTP have them
     parts = {len(e) if isinstance(e, tuple | list) else 0 for row in lists for e in row}
     if parts <= {0}:
         return GivenEvents(lists)
     if parts not in ({2}, {3}):
-        raise InputError(
-            "give the events of a history as items, as (item, time) pairs or as (item, time, "
-            "context) triples, all alike"
-        )
+        raise InputError(_FORMS)
     items = [[event[0] for event in row] for row in lists]
     times = [[_time_of(event[1]) for event in row] for row in lists]
     if parts == {2}:
@@ -81,7 +86,14 @@ def split_events(rows: Iterable[Any]) -> GivenEvents:
 
 
 def _context_of(given: object) -> Mapping[str, object] | None:
-    if given is None or isinstance(given, Mapping):
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        for name, value in given.items():
+            if isinstance(value, Iterable) and not isinstance(value, str):
+                raise InputError(
+                    f"the context {name!r} of an event is one text or number, not {value!r}"
+                )
         return given
     raise InputError(f"the context of an event is a dict such as {{'type': 'view'}}, not {given!r}")
 

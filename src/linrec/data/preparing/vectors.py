@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
+from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
 from linrec.data.dataset.ids import IdMap
@@ -16,7 +18,7 @@ from linrec.data.preparing.features import own_id_column
 from linrec.data.preparing.options import Frame
 from linrec.data.reading.events import as_polars
 from linrec.data.reading.values import Column, ids
-from linrec.files.expansion import check_file
+from linrec.files.expansion import check_expanded, check_file
 from linrec.files.guard import reading
 from linrec.types import InputError
 
@@ -57,7 +59,7 @@ class PlacedVectors:
         if self.without_vector:
             notes.append(
                 f"{self.without_vector:,} of {len(self.catalogue):,} items have no vector in "
-                f"{self.source}."
+                f"{self.source}, or one of zeros, which is none."
             )
         return notes
 
@@ -89,7 +91,7 @@ def place_vectors(read: ReadVectors, catalogue: IdMap) -> PlacedVectors:
     table = np.zeros((len(catalogue) + 1, read.values.shape[1]), np.float32)
     table[index] = read.values
     return PlacedVectors(
-        catalogue, table, read.source, int(new.sum()), len(catalogue) - len(read.ids)
+        catalogue, table, read.source, int(new.sum()), int((~table[1:].any(1)).sum())
     )
 
 
@@ -97,14 +99,19 @@ def read_vectors(given: GivenVectors, id_column: str, max_expansion: int) -> Rea
     """id_column: the name of the item column in the events."""
     if isinstance(given, str | Path):
         return _checked(*_read_file(Path(given), id_column, max_expansion), str(given))
-    source = "the given item vectors"
-    with reading(source):
+    source = "item_vectors"
+    with reading(source, "give each item one row of numbers"):
         if isinstance(given, Mapping):
             return _checked(_id_series(list(given)), _stacked(list(given.values())), source)
         if isinstance(given, tuple):
             if len(given) != 2:
-                raise InputError(f"{source} are {len(given)} arrays; give a pair (ids, vectors)")
+                raise InputError(f"{source} has {len(given)} arrays; give a pair (ids, vectors)")
             return _checked(_id_series(given[0]), np.asarray(given[1]), source)
+        if isinstance(given, np.ndarray | list | int | float):
+            raise InputError(
+                f"{source} of the type {type(given).__name__} does not say whose vector each row "
+                "is; give a pair (ids, vectors), a dict by item id, a frame or a file"
+            )
         return _checked(*_of_frame(as_polars(given), id_column, source), source)
 
 
@@ -120,7 +127,11 @@ def _read_file(path: Path, id_column: str, max_expansion: int) -> tuple[pl.Serie
             check_file(path, max_expansion)
             return _of_frame(pl.read_parquet(path), id_column, str(path))
         if suffix == ".npz":
-            return _of_npz(path)
+            return _of_npz(path, max_expansion)
+        with path.open("rb") as file:
+            # np.load takes all that it does not know for a pickle, and proposes to run it
+            if file.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
+                raise InputError(f"{path} is not a file that numpy.save has made; save it again")
         vectors = np.load(path, allow_pickle=False)
     beside = path.with_name(f"{path.stem}.ids.txt")
     if not beside.is_file():
@@ -130,7 +141,12 @@ def _read_file(path: Path, id_column: str, max_expansion: int) -> tuple[pl.Serie
     return pl.Series("item", lines, dtype=pl.String), vectors
 
 
-def _of_npz(path: Path) -> tuple[pl.Series, NDArray[Any]]:
+def _of_npz(path: Path, max_expansion: int) -> tuple[pl.Series, NDArray[Any]]:
+    with path.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise InputError(f"{path} is not a file that numpy.savez has made; save it again")
+        expanded = sum(part.file_size for part in zipfile.ZipFile(file).infolist())
+    check_expanded(str(path), expanded, path.stat().st_size, max_expansion)
     with np.load(path, allow_pickle=False) as arrays:
         missing = [name for name in ARRAYS if name not in arrays]
         if missing:
@@ -157,6 +173,12 @@ def _of_frame(frame: pl.DataFrame, id_column: str, source: str) -> tuple[pl.Seri
 
 
 def _of_lists(column: pl.Series, source: str) -> NDArray[Any]:
+    inner = getattr(column.dtype, "inner", None)  # a struct has none
+    if inner is None or not inner.is_numeric():
+        raise InputError(
+            f"{source}: the column {column.name!r} holds {column.dtype} and no lists of numbers; "
+            "give each item one list of numbers"
+        )
     lists = column.cast(pl.List(pl.Float32))
     widths = lists.list.len().fill_null(0)
     if widths.n_unique() > 1:
@@ -175,7 +197,7 @@ def _stacked(rows: list[Any]) -> NDArray[Any]:
     widths = {len(row) for row in arrays}
     if len(widths) > 1:
         raise InputError(
-            f"the given item vectors have {min(widths)} to {max(widths)} numbers; give all items "
+            f"item_vectors has vectors of {min(widths)} to {max(widths)} numbers; give all items "
             "vectors of one width"
         )
     return np.stack(arrays) if arrays else np.empty((0, 0), np.float32)
@@ -208,8 +230,8 @@ def _checked(names: pl.Series, values: NDArray[Any], source: str) -> ReadVectors
         wrong = ~(np.abs(plain) < LIMIT).all(1)
     if wrong.any():
         raise InputError(
-            f"{source}: the vector of {names[int(wrong.argmax())]!r} holds a value that is missing "
-            "or not finite; correct it or leave the item out"
+            f"{source}: the vector of {names[int(wrong.argmax())]!r} holds a value that is "
+            f"missing, not finite or beyond {LIMIT:g}; correct it or leave the item out"
         )
     if names.n_unique() < len(names):
         repeated = names.filter(names.is_duplicated())[0]

@@ -56,17 +56,29 @@ Time = Annotated[
     Field(strict=True, allow_inf_nan=False, description="Seconds since 1970."),
 ]
 Items = Annotated[list[Id], Field(max_length=MAX_ITEMS)]
-Value = (
+
+
+def _as_value(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return validate(value)
+    except ValidationError:  # of each part of the union, none of which speaks for all
+        raise ValueError(
+            f"must be text of at most {MAX_TEXT} characters, a finite number, true or false"
+        ) from None
+
+
+Value = Annotated[
     Annotated[str, StringConstraints(strict=True, max_length=MAX_TEXT)]
     | Annotated[bool, Field(strict=True)]
     | Integer
-    | Number
-)
+    | Number,
+    WrapValidator(_as_value),
+]
 EventContext = Annotated[dict[str, Value | None], Field(max_length=MAX_FIELDS)]
 Values = Annotated[
     Annotated[list[Value], Field(min_length=1, max_length=MAX_VALUES)],
     BeforeValidator(
-        lambda given: [given] if isinstance(given, str | bool | int | float) else given,
+        lambda given: given if isinstance(given, list) else [given],
         json_schema_input_type=Annotated[list[Value], Field(min_length=1, max_length=MAX_VALUES)]
         | Value,
     ),
@@ -205,7 +217,7 @@ class RecommendationBody(UserOrHistory):
     seen: Seen | None = Field(
         None, description="Hide or keep what the user has had; left out: as the run says."
     )
-    diversity: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = Field(
+    diversity: Annotated[Number, Field(ge=0, le=1)] | None = Field(
         None,
         description="Re-rank for items that differ by their features, from 0 (off) to 1; left out: "
         "as the server says.",
