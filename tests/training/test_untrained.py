@@ -51,9 +51,24 @@ def test_they_are_said_and_not_recommended(
         assert ranks.filter(pl.col("target") != NEW)["rank"].max() < 16
     engine = Engine(tmp_path / "run", open_store("memory"))
     response = engine.recommend(history=["i00", "i01"], k=17, seen="keep")
+    asked = engine.recommend(history=["i00"], only=[NEW], exclude=["i03"], seen="keep")
     engine.close()
+    assert "the items that pass the filters have no training event" in asked.notes[0]
     assert NEW not in [item.item for item in response.items]
     assert len(response.items) == 16
+
+
+def test_a_list_of_nothing_else_says_so(store: SequenceStore) -> None:
+    with pytest.warns(UserWarning, match="1 of 17 items"):
+        model = trained(store)
+    empty = "1 of 1 lists are empty"
+    for seen in ("keep", "hide"):
+        (note,) = model.recommend([["i01"]], only=[NEW], seen=seen).notes
+        assert note.startswith(f"{empty}: the items that pass the filters have no training event: ")
+    (note,) = model.recommend([["i01"]], only=[NEW, "i01"], seen="hide").notes
+    assert note.startswith(f"{empty}: the only item that may be recommended had been seen")
+    with pytest.raises(InputError, match="no item feature 'training_events'; it has none at all"):
+        model.recommend([["i01"]], where={"training_events": [0]})
 
 
 def test_a_final_training_learns_them(store: SequenceStore, tmp_path: Path) -> None:

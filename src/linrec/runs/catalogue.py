@@ -40,7 +40,7 @@ class Catalogue:
         columns = [pl.Series(name, values[1:]) for name, values in counts.items()]
         return cls(store.item_table.with_columns(columns), vectors)
 
-    @property
+    @cached_property
     def untrained(self) -> Tensor | None:
         """[n_items + 1], True on items with neither a training event nor a vector; None: none."""
         cold = self.cold
