@@ -180,9 +180,10 @@ def test_where_of_another_shape(model: linrec.Recommender, http: httpx.Client, w
     assert http.post("/v1/recommendations", json={"history": [], "where": where}).status_code == 422
 
 
-def test_lists_must_be_lists(model: linrec.Recommender) -> None:
-    with pytest.raises(InputError, match="only= takes a list of items"):
-        model.recommend([HISTORY], only="i05")
+@pytest.mark.parametrize("wrong", [{"only": "i05"}, {"only": 5}, {"exclude": 5}, {"exclude": None}])
+def test_lists_must_be_lists(model: linrec.Recommender, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(wrong))}= takes a list of items"):
+        model.recommend([HISTORY], **wrong)
 
 
 def shell(

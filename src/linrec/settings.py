@@ -94,6 +94,8 @@ def check(config: Any) -> None:
         whole = "int" in kinds(item) and "float" not in kinds(item)
         if whole and (isinstance(value, bool) or not isinstance(value, Integral)):
             raise InputError(f"{argument(name, repr(value))} must be a whole number")
+        if set(kinds(item)) <= {"str", "None"} and not isinstance(value, str):
+            raise InputError(f"{argument(name, repr(value))} must be text")
         if not rule.allows(value):
             raise InputError(f"{argument(name, value)} must be {rule.expected}")
 

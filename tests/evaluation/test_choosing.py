@@ -25,7 +25,7 @@ def test_names_are_chosen_in_the_order_of_the_catalogue() -> None:
     assert chosen_baselines(["last-item"], hidden=True) == ["last-item"]
 
 
-@pytest.mark.parametrize("wrong", ["", "personl", ["all"], "all,ease"])
+@pytest.mark.parametrize("wrong", ["", "personl", ["all"], "all,ease", 5, None])
 def test_unknown_names_are_refused_with_the_known_ones(wrong) -> None:
     with pytest.raises(InputError, match=r"unknown baseline .* baselines= .*personal-decay"):
         EvaluationOptions(baselines=wrong)

@@ -255,6 +255,9 @@ def test_placed_at_the_mean_of_similar_items(
     np.testing.assert_allclose(model.vectors[place], model.vectors[rows].mean(0), rtol=1e-4)
     shown = engine.recommend(history=["i00"], k=99, where={"genre": ["War"]})
     assert "war" in {each.item for each in shown.items}
+    assert "war" in {each.item for each in engine.recommend(history=["unheard"], k=99).items}
+    (note,) = engine.recommend(history=["war"], only=["war"]).notes
+    assert note.startswith("the only item that may be recommended had been seen")
     diverse = engine.recommend(history=["i00"], k=5, diversity=0.8)
     assert len(diverse.items) == 5
 

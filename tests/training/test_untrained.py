@@ -43,6 +43,9 @@ def test_they_are_said_and_not_recommended(
     with pytest.warns(UserWarning, match="1 of 17 items occur in held-out events only"):
         made = trained(store, tmp_path / "run", backbone=backbone)
     for model in (made, load(tmp_path / "run")):
+        strangers = model.recommend([["unheard"]], k=17).to_polars()
+        assert len(strangers) == 16
+        assert NEW not in strangers["item"]
         shown = model.recommend(k=17, seen="keep").to_polars()
         assert shown["item"].n_unique() == 16
         assert NEW not in shown["item"]
@@ -51,9 +54,26 @@ def test_they_are_said_and_not_recommended(
         assert ranks.filter(pl.col("target") != NEW)["rank"].max() < 16
     engine = Engine(tmp_path / "run", open_store("memory"))
     response = engine.recommend(history=["i00", "i01"], k=17, seen="keep")
+    strangers = engine.recommend(history=["unheard"], k=17)
+    asked = engine.recommend(history=["i00"], only=[NEW], exclude=["i03"], seen="keep")
     engine.close()
+    assert NEW not in [item.item for item in strangers.items]
+    assert "the items that pass the filters have no training event" in asked.notes[0]
     assert NEW not in [item.item for item in response.items]
     assert len(response.items) == 16
+
+
+def test_a_list_of_nothing_else_says_so(store: SequenceStore) -> None:
+    with pytest.warns(UserWarning, match="1 of 17 items"):
+        model = trained(store)
+    empty = "1 of 1 lists are empty"
+    for seen in ("keep", "hide"):
+        (note,) = model.recommend([["i01"]], only=[NEW], seen=seen).notes
+        assert note.startswith(f"{empty}: the items that pass the filters have no training event: ")
+    (note,) = model.recommend([["i01"]], only=[NEW, "i01"], seen="hide").notes
+    assert note.startswith(f"{empty}: the only item that may be recommended had been seen")
+    with pytest.raises(InputError, match="no item feature 'training_events'; it has none at all"):
+        model.recommend([["i01"]], where={"training_events": [0]})
 
 
 def test_a_final_training_learns_them(store: SequenceStore, tmp_path: Path) -> None:

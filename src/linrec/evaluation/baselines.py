@@ -39,7 +39,10 @@ def chosen_baselines(choice: Choice, *, hidden: bool) -> list[str]:
         ]
     if choice == "all":
         return [name for name, kind in BASELINES.items() if _tells(kind, hidden)]
-    names = [name.strip() for name in choice.split(",")] if isinstance(choice, str) else [*choice]
+    if isinstance(choice, str):
+        names = [name.strip() for name in choice.split(",")]
+    else:
+        names = list(choice) if isinstance(choice, Collection) else [choice]
     for name in names:
         if name not in BASELINES:
             raise InputError(

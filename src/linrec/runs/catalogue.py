@@ -26,6 +26,7 @@ class Catalogue:
     table: pl.DataFrame  # item, events, training_events, and the rest of the dataset's item table
     # [n_items + 1, any width], PAD first, as given; None: the model reads no item vectors
     vectors: NDArray[np.float32] | None = None
+    added: int = 0  # the last ones, which a server was given later and placed by what it was told
 
     @classmethod
     def of(
@@ -40,13 +41,18 @@ class Catalogue:
         columns = [pl.Series(name, values[1:]) for name, values in counts.items()]
         return cls(store.item_table.with_columns(columns), vectors)
 
-    @property
+    @cached_property
     def untrained(self) -> Tensor | None:
-        """[n_items + 1], True on items with neither a training event nor a vector; None: none."""
-        cold = self.cold
-        if cold is None or self.vectors is None:
-            return cold
-        unplaced = cold & ~torch.from_numpy((self.vectors != 0).any(1))
+        """[n_items + 1], True on items that the model learned nothing about; None: none.
+
+        They have neither a training event nor a vector, and were not added later.
+        """
+        if self.cold is None:
+            return None
+        unplaced = self.cold.clone()
+        if self.vectors is not None:
+            unplaced &= ~torch.from_numpy((self.vectors != 0).any(1))
+        unplaced[len(unplaced) - self.added :] = False
         return unplaced if unplaced.any() else None
 
     @property
@@ -75,9 +81,13 @@ class Catalogue:
         return similarity_of(self.table, self.vectors)
 
     def cold_start_scores(self) -> Tensor:
-        """Scores for users without a known item: events of each item, [n_items + 1] float32."""
+        """Scores for users without a known item: events of each item, [n_items + 1] float32.
+
+        What the model does not recommend to others is not recommended to them.
+        """
         counts = self.table["events"].to_numpy()
-        return torch.from_numpy(np.concatenate([[HIDDEN], counts])).float()
+        scores = torch.from_numpy(np.concatenate([[HIDDEN], counts])).float()
+        return scores if self.untrained is None else scores.masked_fill(self.untrained, HIDDEN)
 
     def __len__(self) -> int:
         return len(self.table)

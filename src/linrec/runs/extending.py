@@ -101,9 +101,9 @@ def with_items(
     features = ItemFeatures.of(table, fields, description.context, vectors)
     made = build_around(_longer_weights(model, len(items), near), description.model, features)
     assert isinstance(made, Backbone)
-    if model.untrained is not None:
-        made.untrained = torch.cat([model.untrained, torch.zeros(len(items), dtype=torch.bool)])
-    return Catalogue(table, vectors), made.eval()
+    longer = Catalogue(table, vectors, catalogue.added + len(items))
+    made.untrained = longer.untrained
+    return longer, made.eval()
 
 
 def neighbours(table: pl.DataFrame, catalogue: Catalogue) -> NDArray[np.float32]:

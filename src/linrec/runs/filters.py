@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from linrec.runs.catalogue import Catalogue
+from linrec.runs.catalogue import TRAINED, Catalogue
 from linrec.types import PAD, InputError, argument
 
 IndexOf = Callable[[Sequence[Any]], NDArray[np.int64]]
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         where: Condition
 
 
-NOT_FEATURES = ("item", "events")  # the columns of a catalogue that every run has
+NOT_FEATURES = ("item", "events", TRAINED)  # the columns of a catalogue that every run has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,10 @@ class Filters:
 
     def __post_init__(self) -> None:
         for name in ("only", "exclude"):
-            if isinstance(getattr(self, name), str | bytes):
+            given = getattr(self, name)
+            if given is None and name == "only":
+                continue
+            if isinstance(given, str | bytes) or not hasattr(given, "__len__"):
                 raise InputError(f"{argument(name)} takes a list of items, not a single value")
 
     def allowed(self, catalogue: Catalogue, index_of: IndexOf | None = None) -> Allowed:
@@ -53,8 +56,10 @@ class Filters:
         index_of: of item ids, below 1 where unknown; left out, that of the catalogue.
         """
         conditions = self._conditions()
+        untrained = catalogue.untrained
+        unlearned = None if untrained is None else untrained.numpy()
         if self.only is None and not len(self.exclude) and not conditions:
-            return Allowed(None, len(catalogue))
+            return Allowed(None, len(catalogue), unlearned=unlearned)
         index_of = index_of or catalogue.ids.index_of
         only = None if self.only is None else index_of(self.only)
         exclude = index_of(self.exclude)
@@ -68,7 +73,7 @@ class Filters:
             fits, missing = matching(catalogue, feature, values)
             shown[1:] &= fits
             notes += missing
-        return Allowed(shown, int(shown.sum()), tuple(notes))
+        return Allowed(shown, int(shown.sum()), tuple(notes), unlearned)
 
     def _conditions(self) -> list[tuple[str, list[Any]]]:
         pairs = self.where.items() if isinstance(self.where, Mapping) else self.where
@@ -88,13 +93,27 @@ class Allowed:
     items: NDArray[np.bool_] | None  # [n_items + 1], by index; None: all
     count: int
     notes: tuple[str, ...] = ()
+    # [n_items + 1], those that the model learned nothing about and never shows; None: none
+    unlearned: NDArray[np.bool_] | None = None
 
     def why_nothing(self) -> str:
         """Why a list is empty: it has none of these items."""
         if not self.count:
             return "no item passes the filters, so there is nothing to recommend"
-        items = "the only item" if self.count == 1 else f"all {self.count:,} items"
+        known = self.count - self._unlearned()
+        if not known:
+            return (
+                "the items that pass the filters have no training event: the model learned nothing "
+                "about them and does not recommend them"
+            )
+        items = "the only item" if known == 1 else f"all {known:,} items"
         return f"{items} that may be recommended had been seen, and seen items are hidden"
+
+    def _unlearned(self) -> int:
+        if self.unlearned is None:
+            return 0
+        some = self.unlearned if self.items is None else self.unlearned & self.items
+        return int(some.sum())
 
 
 def matching(

@@ -184,7 +184,7 @@ def _both(parts: Sequence[Allowed], on: NDArray[np.bool_] | None) -> Allowed:
         return parts[0]
     shown = np.logical_and.reduce(masks) if len(masks) > 1 else masks[0]
     notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
-    return Allowed(shown, int(shown[1:].sum()), notes)
+    return Allowed(shown, int(shown[1:].sum()), notes, parts[0].unlearned)
 
 
 def _all_limits(

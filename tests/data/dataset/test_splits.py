@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from linrec.data.dataset.splits import Holdout, Split, leave_one_out
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
 from linrec.data.preparing.splitting import SplitConfig
+from linrec.recommender import Recommender
 from linrec.types import InputError
 
 Row = tuple[int, list[int], list[int]]
@@ -147,10 +149,11 @@ def test_what_is_held_out_is_never_trained_on(lists, k, targets, seed) -> None:
     events = Sequences.of(lists)
     times = np.concatenate([np.empty(0), *(np.sort(rng.integers(0, 9, len(row))) for row in lists)])
     store = _store(events, times)
-    for config in (
-        SplitConfig(split="last-k", last=k, targets=targets),
-        SplitConfig(split="temporal", valid_from=3.0, test_from=6.0, targets=targets),
+    for settings in (
+        {"split": "last-k", "last": max(k, 2) if targets == "2" else k},
+        {"split": "temporal", "valid_from": 3.0, "test_from": 6.0},
     ):
+        config = SplitConfig(**settings, targets=targets)
         try:
             split = config.of(store)
         except InputError:
@@ -207,6 +210,14 @@ def _check(split: Split, store: SequenceStore, config: SplitConfig) -> None:
         ({"targets": "two"}, "targets=two must be next, a number of events, basket or every"),
         ({"targets": "0"}, "targets=0 must be next, a number of events"),
         ({"targets": "3"}, "split=leave-one-out holds out one event.*choose split=last-k with las"),
+        (
+            {"split": "last-k", "last": 2, "targets": "5"},
+            "split=last-k holds out 2 events, so there are not targets=5; choose last=5",
+        ),
+        (
+            {"split": "last-k", "last": 1, "targets": "2"},
+            "holds out one event, .*choose last=2",
+        ),
         ({"split": "last-k", "last": 0}, "last=0 must be at least 1"),
     ],
 )
@@ -215,11 +226,21 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message:
         SplitConfig(**settings)
 
 
+def test_numbers_and_dates_of_python_are_those_of_the_command_line() -> None:
+    written = {"valid_from": "2013-01-10", "test_from": "2013-02-01T12:00:00", "targets": "3"}
+    given = {"valid_from": date(2013, 1, 10), "test_from": datetime(2013, 2, 1, 12), "targets": 3}
+    settings = {"recipe": "small", "split": "temporal"}
+    assert Recommender(**settings, **given).config == Recommender(**settings, **written).config
+
+
 def test_data_that_cannot_be_split_so_are_refused() -> None:
     with pytest.raises(InputError, match=r"no user has 21 events, the minimum .* on 10 each"):
         SplitConfig(split="last-k", last=10).of(shop())
     with pytest.raises(InputError, match=r"no user has a past and an event to test on with test_"):
         SplitConfig(**TEMPORAL | {"test_from": "2014-01-01"}).of(shop())
+    late = TEMPORAL | {"valid_from": "2014-01-01", "test_from": "2014-02-01"}
+    with pytest.raises(InputError, match=r"to validate on with valid_from=2014-01-01; the log is"):
+        SplitConfig(**late).of(shop())
     ordered = shop(times="order")
     with pytest.raises(InputError, match=r"only an order .*has no date to split at"):
         SplitConfig(**TEMPORAL).of(ordered)

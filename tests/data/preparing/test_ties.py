@@ -159,3 +159,7 @@ def test_a_column_that_is_not_there_or_empty_is_named() -> None:
         prepare(missing, group="basket")
     with pytest.raises(InputError, match="ties=random must be 'file' or 'shuffle'"):
         prepare(baskets(), ties="random")
+    with pytest.raises(InputError, match=r"ties=file has no use for ties_seed=; .*ties=shuffle"):
+        prepare(baskets(), ties_seed=3)
+    with pytest.raises(InputError, match="group=5 must be text"):
+        prepare(baskets(), group=5)

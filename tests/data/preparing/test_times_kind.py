@@ -60,6 +60,18 @@ def test_the_order_of_the_rows_is_an_order() -> None:
     assert prepare(events, time="order").times_kind == ("order", "the order of the rows")
 
 
+@pytest.mark.parametrize(
+    "given", [{"times": "real"}, {"since": "2024-01-01"}, {"until": 8e9}, {"time_unit": "ms"}]
+)
+def test_the_order_of_the_rows_has_no_times_to_speak_of(given: dict[str, object]) -> None:
+    events = pl.DataFrame({"user": USERS, "item": ITEMS})
+    name = next(iter(given))
+    with pytest.raises(InputError, match=f"order of the rows, .* has no use for {name}="):
+        prepare(events, time="order", **given)
+    named = events.with_columns(order=pl.Series([1e9, 2e9, 3e9, 1e9, 3e9, 7e9]))
+    assert prepare(named, time="order", **given)  # a column of that name is one like any other
+
+
 def test_it_is_stored_and_shown(tmp_path: Path) -> None:
     prepared([0, 1, 2, 0, 1, 2], out=tmp_path / "data", times="real")
     again = SequenceStore.open(tmp_path / "data")

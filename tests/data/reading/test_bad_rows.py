@@ -91,7 +91,7 @@ def test_json_lines(write: Write) -> None:
     path = write(
         "log.jsonl", "\n".join([broken[0], *lines[:2], *broken[1:], "", *lines[2:]]) + "\n"
     )
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match=r"line 1 is not a JSON object; .* with skip_bad_rows="):
         prepare(path)
     store = prepare(path, skip_bad_rows=True)
     assert same(store, prepare(write("good.jsonl", "\n".join(lines) + "\n")))
@@ -137,3 +137,6 @@ def test_what_is_still_refused(write: Write) -> None:
         prepare(mixed, skip_bad_rows=True)
     with pytest.raises(InputError, match="cannot read"):
         prepare(write("log.parquet", b"PAR1 but nothing else PAR1"), skip_bad_rows=True)
+    header = "user_id:token\titem_id:token\ttimestamp:float\n"
+    with pytest.raises(InputError, match=r"line 3: 4 fields where the header has 3; correct it$"):
+        prepare(write("a.inter", f"{header}1\t2\t3\n1\t2\t3\t4\n"), skip_bad_rows=True)

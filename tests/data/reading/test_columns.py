@@ -66,6 +66,11 @@ def test_a_column_that_was_given_a_role_is_not_guessed_for_another() -> None:
         (["user", "item", "time"], {"user": "buyer"}, "no column 'buyer'; its columns are"),
         (["user", "item", "time"], {"user": "item", "item": "item"}, "both the user and the item"),
         (["a", "A", "item", "time"], {"user": "b"}, "no column 'b'"),
+        (
+            ["user", "item", "time"],
+            {"group": "user"},
+            "no column that is plainly the user besides 'user', which has another role; its col",
+        ),
     ],
 )
 def test_doubts_are_the_callers_to_settle(

@@ -210,6 +210,9 @@ def test_json_strings_stay_strings_and_mixed_ones_become_so(write: Write) -> Non
     assert events.rows()[-1] == ("5", "x", 1.5)
 
 
+ATOMIC = "user_id:token\titem_id:token\ttimestamp:float\n"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
@@ -217,7 +220,20 @@ def test_json_strings_stay_strings_and_mixed_ones_become_so(write: Write) -> Non
         ("a.csv.gz", "", "a.csv.gz"),
         ("a.csv", "user,item,time\n", "no events"),
         ("a.csv", "1,2,3,4\n1,2,3,4\n", "'1', '2', '3', '4'"),
-        ("a.csv", "user,item,time\n1,2,3,4\n", "found more fields"),
+        (
+            "a.csv",
+            'user,item,time\n"1\n1",2,3\n1,2,3,4\n',
+            "a.csv, line 4: 4 fields where the header has 3; .* leave such rows out with skip_bad",
+        ),
+        ("a.csv", 'user,item,time\n1,2,3\n1,"2,3\n', r"line 3 is not a row \(unexpected end"),
+        ("a.tsv", "user\titem\ttime\n1\t2\t3\t4\n", "a.tsv, line 2: 4 fields where the header"),
+        (
+            "a.inter",
+            ATOMIC + "1\t2\t3\t4\n",
+            "line 2: 4 fields where the header has 3; correct it$",
+        ),
+        ("a.jsonl", '{"user": 1}\n\n[1]\n', "a.jsonl, line 3 is not a JSON object; correct it, or"),
+        ("a.jsonl.gz", '{"user": 1}\n{"user":\n', "a.jsonl.gz"),
         ("a.csv", "user,item,time\n1,2,3\n1,2\n", r"row 2 \(line 3\), column 'time'"),
         ("a.jsonl", '{"user": 1, "item": 2}\n', "plainly the time"),
         ("a.jsonl", '{"user": 1,', "a.jsonl"),

@@ -20,7 +20,7 @@ from linrec.data.preparing.options import PrepareOptions
 from linrec.data.preparing.vectors import PlacedVectors
 from linrec.data.reading.columns import FILE_ORDER
 from linrec.data.reading.events import ReadInfo
-from linrec.types import EventLog
+from linrec.types import EventLog, InputError, argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,24 @@ class Made:
     times: summaries.TimesKind
     table: ItemTable
     vectors: PlacedVectors | None
+
+
+def check_order(read: ReadInfo, options: PrepareOptions) -> None:
+    """Options about times have no use where the order of the rows is all there is."""
+    if "time" in read.columns:
+        return
+    given = {
+        name: getattr(options, name) for name in ("time_unit", "time_format", "since", "until")
+    }
+    if options.times == "real":
+        given["times"] = options.times
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"{argument('time', FILE_ORDER)} is the order of the rows, without times, so it "
+                f"has no use for {argument(name, value)}; leave it out, or set {argument('time')} "
+                "to the column of the times"
+            )
 
 
 def given_times_kind(read: ReadInfo, options: PrepareOptions) -> summaries.TimesKind | None:

@@ -141,6 +141,11 @@ class PrepareOptions:
         from linrec.data.reading.formats import format_by_name
 
         check(self)
+        if self.ties_seed and self.ties == "file":
+            raise InputError(
+                f"{argument('ties', 'file')} has no use for {argument('ties_seed')}; leave it out, "
+                f"or choose {argument('ties', 'shuffle')}"
+            )
         if self.format is not None:
             format_by_name(self.format)
         since, until = self.bounds

@@ -18,7 +18,7 @@ from linrec.data.dataset.summary import TimesKind, guess_times
 from linrec.data.dataset.ties import orders_of
 from linrec.data.preparing.catalogue import catalogue_of
 from linrec.data.preparing.context import context_columns
-from linrec.data.preparing.facts import Facts, Made, given_times_kind, summary_of
+from linrec.data.preparing.facts import Facts, Made, check_order, given_times_kind, summary_of
 from linrec.data.preparing.filtering import filter_events
 from linrec.data.preparing.options import Frame, PrepareOptions
 from linrec.data.reading.bad_rows import SAMPLE_FILE
@@ -95,6 +95,7 @@ def _divided(
 
 
 def _build(read: ReadResult, options: PrepareOptions) -> SequenceStore:
+    check_order(read, options)
     context = context_columns(read, options.context_kinds)
     log = replace(read.log, context=tuple(column.values for column in context))
     kept, removed = filter_events(log, options)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
-from pydantic import ConfigDict
+from pydantic import BeforeValidator, ConfigDict
 
 from linrec.data.preparing.moments import moment
 from linrec.settings import check, setting
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 SplitName = Literal["leave-one-out", "last-k", "temporal"]
 GROUP = "Split"
+
+# Python may give numbers and dates; stored and compared they are as on the command line
+Text = Annotated[str, BeforeValidator(str)]
+Bound = Annotated[
+    str | float,
+    BeforeValidator(lambda given: given.isoformat() if isinstance(given, date) else given),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +51,16 @@ class SplitConfig:
         None, "Events that last-k holds out for test, and as many for validation.",
         group=GROUP, min=1,
     )  # fmt: skip
-    valid_from: str | float | None = setting(
+    valid_from: Bound | None = setting(
         None,
         "Time from which on a temporal split trains on nothing and validates, a number or an ISO "
         "date.",
         group=GROUP,
     )
-    test_from: str | float | None = setting(
+    test_from: Bound | None = setting(
         None, "Time from which on a temporal split tests.", group=GROUP
     )
-    targets: str = setting(
+    targets: Text = setting(
         "next",
         "What is predicted of the held-out events: the next one, the next n (a number), the next "
         "basket, or every one from its own past.",
@@ -76,12 +84,22 @@ class SplitConfig:
                 f"{argument('targets', self.targets)} must be next, a number of events, basket or "
                 "every"
             )
-        if self._count > 1 and self.split == "leave-one-out":
-            raise InputError(
-                f"{argument('split', self.split)} holds out one event, so there are not "
-                f"{argument('targets', self.targets)}; choose {argument('split', 'last-k')} with "
-                f"{argument('last', self.targets)}, or {argument('split', 'temporal')}"
-            )
+        self._check_count()
+
+    def _check_count(self) -> None:
+        """As many events are held out as are to be predicted together."""
+        held_out = {"leave-one-out": 1, "last-k": self.last}.get(self.split)
+        if held_out is None or self._count <= held_out:
+            return
+        events = "one event" if held_out == 1 else f"{held_out} events"
+        remedy = argument("last", self.targets)
+        if self.split != "last-k":
+            remedy = f"{argument('split', 'last-k')} with {remedy}"
+        raise InputError(
+            f"{argument('split', self.split)} holds out {events}, so there are not "
+            f"{argument('targets', self.targets)}; choose {remedy}, or "
+            f"{argument('split', 'temporal')}"
+        )
 
     def _check_used(self) -> None:
         """Every setting that the split needs is there, and no other."""
@@ -212,8 +230,9 @@ class SplitConfig:
             first, last = date_text(store.times.min()), date_text(store.times.max())
             when = argument(f"{part}_from", getattr(self, f"{part}_from"))
             which = "" if self.targets_where is None else f" ({self.targets_where})"
+            verb = "validate" if part == "valid" else "test"
             return (
-                f"no user has a past and an event{which} to {part} on with {when}; the log is from "
+                f"no user has a past and an event{which} to {verb} on with {when}; the log is from "
                 f"{first} to {last}, choose times inside it"
             )
         if self.targets_where is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,10 @@ from linrec.data.reading.formats import Format, Scan, with_partitions
 from linrec.data.reading.times import times
 from linrec.files.expansion import MAX_EXPANSION
 from linrec.files.guard import reading
+from linrec.types import InputError, argument
 
 CHUNK_ROWS = 1 << 21
+_OF_POLARS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 ROLES = ("user", "item", "time", "rating", "group")
 CONTEXT = "context "  # begins the role of a column that is kept as it is
@@ -57,10 +60,11 @@ class Table:
     name: str
     path: Path | None = None
     lines_before: int | None = None
+    form: Format | None = None  # that names lines which are not rows; None if these are left out
 
     @property
     def schema(self) -> pl.Schema:
-        with reading(self.name):
+        with self.reading():
             return self.scan.frame.collect_schema()
 
     def own(self, columns: dict[str, str]) -> dict[str, str]:
@@ -70,6 +74,29 @@ class Table:
             role: find_column(role.partition(" ")[0], name, names, self.name)
             for role, name in columns.items()
         }
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Whatever goes wrong meanwhile is one sentence about this file."""
+        return _reading(self.name, self.path, self.form)
+
+
+@contextmanager
+def _reading(name: str, path: Path | None, form: Format | None) -> Iterator[None]:
+    """As `reading`, and where a line is at fault the sentence names it."""
+    try:
+        with reading(name):
+            yield
+    except InputError as error:
+        if path is None or form is None or not isinstance(error.__cause__, _OF_POLARS):
+            raise
+        with reading(name):
+            fault = form.fault and form.fault(path)
+        if not fault:
+            raise
+        remedy = f", or leave such rows out with {argument('skip_bad_rows')}"
+        raise InputError(
+            f"{name}, {fault}; correct it{remedy if form.scan_readable else ''}"
+        ) from error.__cause__
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +110,11 @@ class Rows:
 def open_table(path: Path, form: Format, options: ReadOptions, at: Path | None = None) -> Table:
     """at: where the file is, if `path`, which names it, is relative to another folder."""
     there = at or path
-    with reading(str(path)):
+    strict = None if options.skip_bad_rows and form.scan_readable else form
+    with _reading(str(path), there, strict):
         named = {getattr(options, role) for role in ROLES} | set(options.context)
         scan = with_partitions(_scan(there, form, options), path, named)
-        return Table(scan, str(path), there, form.lines_before)
+        return Table(scan, str(path), there, form.lines_before, strict)
 
 
 def stretches(table: Table, columns: dict[str, str], chunk_rows: int | None = None) -> list[Rows]:
@@ -97,7 +125,7 @@ def stretches(table: Table, columns: dict[str, str], chunk_rows: int | None = No
     """
     own = table.own(columns)
     chunk_rows = chunk_rows or CHUNK_ROWS
-    with reading(table.name):
+    with table.reading():
         time, schema = own.get("time"), table.schema
         if table.scan.untyped or (time is not None and schema[time] == pl.String):
             return [Rows()]
@@ -115,7 +143,7 @@ def read_rows(
 ) -> pl.DataFrame:
     """The chosen columns of these rows under our names and in our types."""
     own = table.own(columns)
-    with reading(table.name):
+    with table.reading():
         raw = _raw(table.scan, list(own.values()), rows)
         read = partial(_converted, table, own, rows.start, options)
         if options.skip_bad_rows:
@@ -144,7 +172,7 @@ def _scan(path: Path, form: Format, options: ReadOptions) -> Scan:
         scan = form.scan(path)
         scan.frame.select(pl.all().null_count()).collect()  # one such line fails it all
         return scan
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+    except _OF_POLARS:
         return form.scan_readable(path)
 
 

@@ -84,8 +84,12 @@ def guess_column(role: str, free: Sequence[str], names: Sequence[str], source: s
                 f"{source} has more than one column that could be the {role} "
                 f"({_list(matches)}); set {argument(role)} to the right one"
             )
+    usual = {name for group in USUAL[role] for name in group}
+    taken = [column for column in names if column not in free and _bare(column) in usual]
+    besides = f" besides {_list(taken)}, which has another role" if taken else ""
     raise InputError(
-        f"{source} has no column that is plainly the {role}; its columns are {_list(names)}; "
+        f"{source} has no column that is plainly the {role}{besides}; its columns are "
+        f"{_list(names)}; "
         f"set {argument(role)} to the right one"
         + (f", or {argument(role, FILE_ORDER)} for the order of the rows" if role == "time" else "")
     )

@@ -30,7 +30,8 @@ _ISO = (
     "%Y-%m-%d %H:%M%#z",
     "%Y-%m-%d %H:%M",
 )
-# what a message proposes, the first that fits: the day first, unless it cannot be one
+_LOOKED_AT = 1_000  # times that must fit what a message proposes
+# in this order: the day first, unless it cannot be one
 _FORMS = [
     f"{date}{time}"
     for date in ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y")
@@ -67,7 +68,7 @@ def times(
             seconds = numbers if are_numbers(values) else _iso(text)
     else:
         column.refuse(f"values of type {kind}")
-    _require_finite(column, seconds)
+    _require_finite(column, seconds, form)
     if unit is None:
         return seconds
     if form is not None or not are_numbers(values):
@@ -221,24 +222,52 @@ def _epoch(moments: pl.Series) -> pl.Series:
     return moments.dt.epoch("us").cast(pl.Float64) / _MICROSECONDS
 
 
-def _require_finite(column: Column, seconds: pl.Series) -> None:
+def _require_finite(column: Column, seconds: pl.Series, form: str | None) -> None:
     broken = ~seconds.is_finite().fill_null(False)
     if not broken.any():
         return
-    written = column.values[int(broken.arg_true()[0])]
-    form = next((form for form in _FORMS if _fits(written, form)), "%d/%m/%Y %H:%M")
+    written = _written(column.values, broken)
+    value = None if written[0] is None else repr(written[0][:40])
+    if value is None:
+        trouble, remedy = "the time is missing", "give it one or remove the row"
+    elif form is not None:
+        trouble = f"the time {value} is not in the format {form!r}"
+        remedy = f"correct it, set {argument('time_format')} to the format of all times"
+    else:
+        trouble = f"the time {value} is not one"
+        remedy = (
+            "use numbers or ISO dates such as 2024-05-31T12:00:00, set "
+            f"{argument('time_format')} to their format, {_proposal(written)}"
+        )
     column.fail(
         broken,
-        "the time is missing" if written is None else f"the time {str(written)[:40]!r} is not one",
-        f"use numbers or ISO dates such as 2024-05-31T12:00:00, set {argument('time_format')} to "
-        f"their format, such as {form!r}, or set {argument('time')} to another column",
+        trouble,
+        f"{remedy}, or set {argument('time')} to another column",
         "no readable time",
     )
 
 
-def _fits(written: object, form: str) -> bool:
+def _written(values: pl.Series, broken: pl.Series) -> list[str | None]:
+    """The first time that cannot be read, and others that tell the day from the month."""
+    rows = broken.arg_true()
+    spread = rows.gather_every(max(1, len(rows) // _LOOKED_AT))
+    return [None if value is None else str(value).strip() for value in values.gather(spread)]
+
+
+def _proposal(written: list[str | None]) -> str:
+    """The formats that read all of these: two if none of them tells the day from the month."""
+    some = [value for value in written if value is not None]
+    fit = [form for form in _FORMS if some and all(_fits(value, form) for value in some)]
+    if not fit:  # not even one format in all rows: that of the first
+        fit = [form for form in _FORMS if some and _fits(some[0], form)][:1] or ["%d/%m/%Y %H:%M"]
+    first, *others = fit
+    swapped = f", or {others[0]!r} if the month comes first" if others else ""
+    return f"such as {first!r}{swapped}"
+
+
+def _fits(written: str, form: str) -> bool:
     try:
-        datetime.strptime(str(written).strip(), form)
+        datetime.strptime(written, form)
     except ValueError:
         return False
     return True

@@ -26,7 +26,7 @@ from linrec.data.preparing.divided.numbering import MergeBucket, Numbered, Start
 from linrec.data.preparing.divided.scatter import Plan, Scatter, Scattered
 from linrec.data.preparing.divided.scratch import remove
 from linrec.data.preparing.divided.times import number_rows
-from linrec.data.preparing.facts import given_times_kind
+from linrec.data.preparing.facts import check_order, given_times_kind
 from linrec.data.preparing.filtering import (
     Filter,
     Removed,
@@ -186,6 +186,7 @@ class _Run:
             source=source, format=self.files.form.name, columns=chosen.columns,
             guessed=chosen.guessed, items_beside=beside, rows=rows, notes=notes, skipped=skipped,
         )  # fmt: skip
+        check_order(info, self.options)
         return info, unit
 
     def _times_kind(

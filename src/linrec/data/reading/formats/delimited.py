@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from linrec.data.reading.formats.format import Format, Scan, scan_text
-from linrec.data.reading.formats.tolerant import UNREADABLE, readable_csv
+from linrec.data.reading.formats.tolerant import UNREADABLE, csv_fault, readable_csv
 from linrec.files.text import first_line
 
 _SEPARATORS = (",", ";", "|")
@@ -37,6 +37,7 @@ CSV = Format(
     lambda line: "," in line or ";" in line,
     lines_before=1,
     scan_readable=lambda path: _scan_readable(path, _separator(path)),
+    fault=lambda path: csv_fault(path, _separator(path)),
 )
 TSV = Format(
     "tsv",
@@ -45,4 +46,5 @@ TSV = Format(
     lambda line: "\t" in line,
     lines_before=1,
     scan_readable=lambda path: _scan_readable(path, "\t"),
+    fault=lambda path: csv_fault(path, "\t"),
 )

@@ -40,6 +40,8 @@ class Format:
     items_beside: Callable[[Path], Path | None] = _no_items
     # the same for a file with rows that cannot be read, where a format can tell them from others
     scan_readable: Callable[[Path], Scan] | None = None
+    # the first line that is not a row, in words, once a file could not be read
+    fault: Callable[[Path], str | None] | None = None
 
 
 def beside(path: Path, name: str) -> Path | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from linrec.data.reading.formats.format import Format, Scan
-from linrec.data.reading.formats.tolerant import UNREADABLE, readable_jsonlines
+from linrec.data.reading.formats.tolerant import UNREADABLE, jsonlines_fault, readable_jsonlines
 
 _ROWS_TO_INFER = 1000
 
@@ -37,4 +37,5 @@ JSONLINES = Format(
     lambda line: line.lstrip().startswith("{"),
     lines_before=0,
     scan_readable=_scan_readable,
+    fault=jsonlines_fault,
 )

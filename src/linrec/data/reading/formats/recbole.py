@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from linrec.data.reading.formats.format import Format, Scan, beside, scan_text
+from linrec.data.reading.formats.tolerant import csv_fault
 from linrec.files.text import bare_name, first_line
 from linrec.types import InputError, argument
 
@@ -42,4 +43,5 @@ ATOMIC = Format(
     lines_before=1,
     in_folder="*.inter",
     items_beside=_item_file,
+    fault=lambda path: csv_fault(path, "\t", quote=False),
 )

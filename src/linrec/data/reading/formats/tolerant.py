@@ -1,4 +1,4 @@
-"""Text files with lines that are not rows: each becomes a row that holds its text and no values."""
+"""Lines of text files that are not rows: named, or each made a row of its text without values."""
 
 from __future__ import annotations
 
@@ -75,3 +75,36 @@ def _is_object(text: str) -> bool:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def csv_fault(path: Path, separator: str, *, quote: bool = True) -> str | None:
+    """The first line with more fields than the header, or with quotes that cannot be read."""
+    begun = 1  # the line of the row that is read next
+    with open_bytes(path) as file:
+        lines = (line.decode("utf-8", "replace") for line in file)
+        reader = csv.reader(
+            lines,
+            delimiter=separator,
+            quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
+            strict=True,
+        )
+        try:
+            fields = len(next(reader, []))
+            begun = reader.line_num + 1
+            for row in reader:
+                if len(row) > fields:
+                    return f"line {begun}: {len(row)} fields where the header has {fields}"
+                begun = reader.line_num + 1
+        except csv.Error as error:
+            return f"line {begun} is not a row ({error})"
+    return None
+
+
+def jsonlines_fault(path: Path) -> str | None:
+    """The first line that is not a JSON object."""
+    with open_bytes(path) as file:
+        for number, line in enumerate(file, 1):
+            text = line.decode("utf-8", "replace").strip()
+            if text and not _is_object(text):
+                return f"line {number} is not a JSON object"
+    return None
