@@ -5,7 +5,7 @@
 
 Causal, forward and backward, 8 heads, as many events at each length. flash-linear-attention
 (`pip install flash-linear-attention`) takes part where it is installed. Writes
-results/benchmarks/gpu.json with the device.
+results/benchmarks/gpu.json with the device; "kernel" says whether ours ran as a kernel.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks.environment import environment
 from benchmarks.results import OUT_FOLDER, write_json
 from linrec import ops
+from linrec.ops import fused
 
 OUT = OUT_FOLDER / "gpu.json"
 HEADS = 8
@@ -53,22 +54,30 @@ def main() -> None:
     print(f"wrote {args.out}")
 
 
-def row(length: int, width: int, events: int, dtype: torch.dtype) -> dict[str, Any]:
-    found: dict[str, Any] = {"length": length, "width": width}
-    for name, attended in forms(length, width, events, dtype).items():
+def row(
+    length: int, width: int, events: int, dtype: torch.dtype, device: str = "cuda"
+) -> dict[str, Any]:
+    found = {"length": length, "width": width, "kernel": has_kernel(width, dtype, device)}
+    for name, attended in forms(length, width, events, dtype, device).items():
         found[f"{name}_ms"] = round(milliseconds(attended), 4)
     print(found, flush=True)
     return found
 
 
+def has_kernel(width: int, dtype: torch.dtype, device: str) -> bool:
+    """Whether ours is a kernel there; wide heads in float16 and float32 have none for gradients."""
+    x = torch.empty(1, 1, 1, width, device=device, dtype=dtype, requires_grad=True)
+    return fused.covers(ops.find("linrec-decay").rule, x, x, x)
+
+
 def forms(
-    length: int, width: int, events: int, dtype: torch.dtype
+    length: int, width: int, events: int, dtype: torch.dtype, device: str = "cuda"
 ) -> dict[str, Callable[[], None]]:
     """Each computes the output and all gradients."""
     shape = (max(1, events // length), HEADS, length, width)
-    q, k, v = (torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3))
-    decay = torch.full((HEADS,), -0.1, device="cuda", requires_grad=True)
-    dout = torch.randn(shape, device="cuda", dtype=dtype)
+    q, k, v = (torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3))
+    decay = torch.full((HEADS,), -0.1, device=device, requires_grad=True)
+    dout = torch.randn(shape, device=device, dtype=dtype)
 
     def trained(out: Tensor, *others: Tensor) -> None:
         torch.autograd.grad(out, (q, k, v, *others), dout.expand_as(out))

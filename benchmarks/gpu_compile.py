@@ -65,10 +65,15 @@ class Case:
     target: str
 
 
-def launches(case: Case, config: Any, rule: Rule | None = None) -> list[Any]:
-    """What a pass runs in this configuration, on tensors without content."""
+def launches(
+    case: Case, config: Any, rule: Rule | None = None, *, resumed: bool = False
+) -> list[Any]:
+    """What a pass runs in this configuration, on tensors without content.
+
+    rule: another one than that of the form. resumed: from a state, which is returned too.
+    """
     from linrec.ops.triton import launch, tuning
-    from linrec.ops.triton.plan import Plan
+    from linrec.ops.triton.plan import Plan, state_size
 
     mechanism, causal = FORMS[case.form]
     rule = rule or ops.find(mechanism).rule
@@ -82,10 +87,12 @@ def launches(case: Case, config: Any, rule: Rule | None = None) -> list[Any]:
         torch.empty(HEADS, device="meta") if rule.decay else None, causal, config,
         tuning.precision_of(case.what, DTYPES[case.dtype], amd=case.target.startswith("gfx")),
         PROGRAMS,
+        torch.empty(BATCH * HEADS, state_size(case.width), device="meta") if resumed else None,
     )  # fmt: skip
     if case.what == "forward":
-        return launch.forward(plan, torch.empty_like(q))[0]
-    return launch.backward(plan, torch.empty_like(q), (q, k, v))[0]
+        return launch.forward(plan, torch.empty_like(q), final=resumed)[0]
+    dfinal = plan.new_state() if resumed else None
+    return launch.backward(plan, torch.empty_like(q), (q, k, v), dfinal)[0]
 
 
 def compiled(each: Any, target: str) -> dict[str, Any]:
@@ -219,17 +226,18 @@ def configs_of(case: Case) -> tuple[Any, ...]:
 
 def is_in(rows: list[dict[str, Any]], case: Case) -> bool:
     """Whether there are rows of this case in all its present configurations, and in no other."""
-    there = {tuple(r[name] for name in CONFIG) for r in rows if _case(r) == case}
+    there = {tuple(r[name] for name in CONFIG) for r in rows if case_of(r) == case}
     return there == set(configs_of(case))
 
 
 def merged(rows: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """All rows, those of one case replaced, in the order of cases."""
-    others = [r for r in rows if _case(r) != _case(found[0])]
-    return sorted(others + found, key=lambda row: _place(_case(row)))
+    others = [r for r in rows if case_of(r) != case_of(found[0])]
+    return sorted(others + found, key=lambda row: _place(case_of(row)))
 
 
-def _case(row: dict[str, Any]) -> Case:
+def case_of(row: dict[str, Any]) -> Case:
+    """What was compiled."""
     return Case(*(row[field.name] for field in fields(Case)))
 
 

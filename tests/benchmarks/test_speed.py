@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from benchmarks import curves, kernels, losses, speed, step, windows
+from benchmarks import (
+    curves,
+    gpu_compile,
+    gpu_roofline,
+    kernels,
+    losses,
+    speed,
+    step,
+    windows,
+)
 from benchmarks.peers import page
 from benchmarks.results import OUT_FOLDER, PAGE
 
@@ -23,6 +32,8 @@ PLACES: dict[str, tuple[tuple[str, ...], Any]] = {
     "windows": (("windows",), windows.rendered),
     "prepare": (("prepare",), page.rendered),
     "peers-gowalla": (("peers-gowalla",), page.rendered),
+    "gpu-compile": (("gpu-compile",), gpu_compile.rendered),
+    "gpu-roofline": (("gpu-roofline",), gpu_roofline.rendered),
 }
 
 
@@ -39,6 +50,12 @@ def test_no_figure_on_the_page_was_typed_in(result: str) -> None:
         assert "command" in json.loads((OUT_FOLDER / f"{result}.json").read_text("utf-8"))
     else:
         assert all(place(text, name).startswith("_Not measured yet") for name in names)
+
+
+def test_what_is_expected_of_gpus_is_what_the_formula_gives() -> None:
+    """Nothing is measured there, so the committed figures follow from the code alone."""
+    committed = json.loads((OUT_FOLDER / "gpu-roofline.json").read_text("utf-8"))
+    assert committed["rows"] == gpu_roofline.rows()
 
 
 def test_no_figure_of_the_readme_was_typed_in() -> None:

@@ -26,6 +26,7 @@ from linrec.data.dataset.sequences import Sequences
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.prepare import prepare
 from linrec.layers import RepeatHead
+from linrec.runs.recipes import recipe
 from linrec.types import PAD
 from tests.training import cases
 from tests.training.cases import N_ITEMS, N_USERS, cycle_events
@@ -62,12 +63,17 @@ BOTH_WAYS = pytest.mark.parametrize(
     ("backbone", "objective"), [way for way in WAYS if way[1] != "all-positions"]
 )
 
+# what the recipe `default` has and the backbones have not
+RECIPE = {
+    name: getattr(recipe("default").model, name) for name in ("norm", "head_norm", "time_gaps")
+}
 EVERY_BLOCK = pytest.mark.parametrize(
     "block",
     [
         pytest.param({}, id="plain"),
         pytest.param({"head_norm": True, "gate": True}, id="gate", marks=pytest.mark.slow),
-        pytest.param({"head_norm": True, "time_gaps": True}, id="time", marks=pytest.mark.slow),
+        pytest.param({"gate": True, "time_gaps": True}, id="time", marks=pytest.mark.slow),
+        pytest.param(RECIPE, id="recipe", marks=pytest.mark.slow),
     ],
 )
 
@@ -128,6 +134,18 @@ def model(backbone: str, attention: str, **changes: Any) -> Backbone:
             if isinstance(module, RepeatHead):  # which begins as zero
                 module.weight.normal_()
                 module.bias.normal_()
+    return made
+
+
+def narrow_model(backbone: str, attention: str, **changes: Any) -> Backbone:
+    """As it is used, in float32, with weights of the size that a training gives them."""
+    made = plain_model(backbone, attention, **changes).eval()
+    with torch.no_grad():
+        for module in made.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.mul_(3)
+            if isinstance(module, nn.Embedding):
+                module.weight.mul_(10)
     return made
 
 

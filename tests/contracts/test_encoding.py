@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -31,7 +33,7 @@ LENGTHS = (1, 7, 40, 19)
 @EVERY_WAY
 @EVERY_ATTENTION
 def test_padding_changes_nothing(
-    backbone: str, objective: str, attention: str, block: dict[str, bool]
+    backbone: str, objective: str, attention: str, block: dict[str, Any]
 ) -> None:
     encoder = model(backbone, attention, objective=objective, **block)
     items = history(21)
@@ -43,7 +45,7 @@ def test_padding_changes_nothing(
 @EVERY_WAY
 @EVERY_ATTENTION
 def test_a_batch_is_its_rows_in_any_order(
-    backbone: str, objective: str, attention: str, block: dict[str, bool]
+    backbone: str, objective: str, attention: str, block: dict[str, Any]
 ) -> None:
     encoder = model(backbone, attention, objective=objective, **block)
     rows = [history(length) for length in LENGTHS]
@@ -57,7 +59,7 @@ def test_a_batch_is_its_rows_in_any_order(
 @EVERY_BLOCK
 @CAUSAL_BACKBONES
 @EVERY_ATTENTION
-def test_all_positions_are_causal(backbone: str, attention: str, block: dict[str, bool]) -> None:
+def test_all_positions_are_causal(backbone: str, attention: str, block: dict[str, Any]) -> None:
     encoder = model(backbone, attention, **block)
     items = history(40)
     changed = torch.cat([items[:, :25], history(40, seed=1)[:, 25:]], 1)
@@ -70,7 +72,7 @@ def test_all_positions_are_causal(backbone: str, attention: str, block: dict[str
 @CAUSAL_BACKBONES
 @EVERY_ATTENTION
 def test_one_pass_encodes_every_prefix(
-    backbone: str, attention: str, block: dict[str, bool]
+    backbone: str, attention: str, block: dict[str, Any]
 ) -> None:
     """Why all positions can be trained at once: each is what serving would compute."""
     encoder = model(backbone, attention, **block)

@@ -24,11 +24,13 @@ from tests.contracts.cases import (
     EVERY_BLOCK,
     LINEAR_ATTENTION,
     N_ITEMS,
+    RECIPE,
     WITH_AND_WITHOUT_TIME,
     close,
     hidden,
     history,
     model,
+    narrow_model,
     sequences,
     times_of,
 )
@@ -56,7 +58,7 @@ def tensors(state: Any) -> Iterator[Tensor]:
 @CAUSAL_BACKBONES
 @LINEAR_ATTENTION
 def test_event_by_event_is_all_at_once(
-    backbone: str, attention: str, block: dict[str, bool]
+    backbone: str, attention: str, block: dict[str, Any]
 ) -> None:
     encoder = model(backbone, attention, **block)
     items = torch.cat([history(18), history(18, seed=1)])
@@ -78,7 +80,7 @@ def test_event_by_event_is_all_at_once(
 )
 @effort(max_examples=4)
 def test_cut_anywhere_and_resumed_is_the_whole_history(
-    backbone: str, attention: str, block: dict[str, bool], deliveries: Deliveries, clock, at
+    backbone: str, attention: str, block: dict[str, Any], deliveries: Deliveries, clock, at
 ) -> None:
     """Each delivery brings some users more events than others, and some none.
 
@@ -101,6 +103,40 @@ def test_cut_anywhere_and_resumed_is_the_whole_history(
     whole = Sequences.of(histories, [clock[: seen[user]] for user in known], [at] * len(known))
     if known:
         close(encoder.request(state, at)[known], encoder.encode(whole))
+
+
+# of the largest number; whole and step by step, products and sums are taken in another order
+PRECISIONS = {"float32": 1e-5, "bfloat16": 1e-2}
+
+
+@pytest.mark.parametrize("precision", list(PRECISIONS))
+@CAUSAL_BACKBONES
+@LINEAR_ATTENTION
+def test_event_by_event_is_all_at_once_as_it_is_computed(
+    backbone: str, attention: str, precision: str
+) -> None:
+    """With the blocks and the kernels of the default recipe, for histories of odd lengths, padded
+    together, and for a batch of one."""
+    encoder = narrow_model(backbone, attention, **RECIPE, width=32, heads=4)
+    lengths = (1, 7, 33, 65)
+    items = torch.zeros(len(lengths), max(lengths), dtype=torch.int64)
+    for row, length in enumerate(lengths):
+        items[row, :length] = history(length)[0]
+    times, state, steps = times_of(items), encoder.start(len(lengths)), []
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=precision != "float32"):
+        whole = hidden(encoder, items).float()
+        for now in range(max(lengths)):
+            state = encoder.advance(items[:, now : now + 1], state, times[:, now : now + 1])
+            steps.append(encoder.request(state, CLOCK[now + 1]).float())
+        alone = [hidden(encoder, items[[row], :n])[0].float() for row, n in enumerate(lengths)]
+    tolerance = PRECISIONS[precision] * whole.abs().max().item()
+    for row, length in enumerate(lengths):
+        expected = whole[row, :length]
+        for found in (torch.stack(steps, 1)[row, :length], alone[row]):
+            torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+    if precision == "float32":  # nor does any kernel add an error of its own
+        exact = hidden(encoder.double(), items)[items != PAD]
+        torch.testing.assert_close(whole[items != PAD].double(), exact, rtol=0, atol=tolerance)
 
 
 @CAUSAL_BACKBONES

@@ -8,6 +8,7 @@ import torch
 from linrec import ops
 from linrec.layers import MultiHeadAttention
 from linrec.nn import MultiheadAttention
+from linrec.ops.head_norm import EPSILON
 from linrec.types import InputError
 
 EVERY_MECHANISM = pytest.mark.parametrize("mechanism", list(ops.MECHANISMS))
@@ -51,6 +52,38 @@ def test_heads_are_apart(mechanism: str) -> None:
         out = ops.attend(mechanism, *part, keep=keep, causal=True, decay=decay)
         heads.append(out[:, 0])
     torch.testing.assert_close(layer(x, keep), layer.project_out(torch.cat(heads, -1)))
+
+
+@pytest.mark.parametrize("head_norm", [False, True])
+@EITHER_WAY
+@EVERY_MECHANISM
+def test_norm_and_gate_are_the_formula(mechanism: str, causal: bool, head_norm: bool) -> None:
+    """W_o(norm(attend(q, k, v)) * silu(W_g x)), number by number."""
+    x, keep = events()
+    layer = MultiHeadAttention(
+        mechanism, width=12, heads=3, causal=causal, head_norm=head_norm, gate=True
+    ).double()
+    x = x.double()
+    if head_norm:
+        torch.nn.init.normal_(layer.head_norm.scale)
+    q, k, v = layer.project_in(x).view(2, 9, 3, 3, 4).permute(2, 0, 3, 1, 4)
+    out = ops.attend(mechanism, q, k, v, keep=keep, causal=causal, decay=layer.log_decay())
+    heads = []
+    for head in range(3):
+        part = out[:, head]
+        if head_norm:
+            part = part / (part.square().mean(-1, keepdim=True) + EPSILON).sqrt()
+            part = part * layer.head_norm.scale[head]
+        heads.append(part)
+    gate = x @ layer.gate.weight.T + layer.gate.bias
+    expected = layer.project_out(torch.cat(heads, -1) * gate * torch.sigmoid(gate))
+    torch.testing.assert_close(layer(x, keep)[keep], expected[keep])
+
+
+def test_norm_and_gate_are_off_unless_asked_for() -> None:
+    layer = MultiHeadAttention("linrec", width=12, heads=3, causal=True)
+    assert layer.head_norm is None
+    assert layer.gate is None
 
 
 @pytest.mark.parametrize("heads", [2, 4, 8])

@@ -61,6 +61,33 @@ for what in ("forward", "backward"):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="ptxas is only there for x86_64")
+def test_what_the_report_leaves_out_compiles_too(tmp_path: Path) -> None:
+    """The other mechanisms, and a state in and out. The interpreter runs what Triton's compiler may
+    refuse."""
+    code = """
+from benchmarks.gpu_compile import Case, compiled, configs_of, launches
+from linrec import ops
+
+others = [name for name in ops.MECHANISMS if ops.find(name).rule]
+assert {"linear-transformer", "linrec-without-norm"} < set(others), others
+for name, resumed in [(name, False) for name in others] + [("linrec-decay", True)]:
+    for what in ("forward", "backward"):
+        if name in ("linrec", "linrec-decay") and not resumed:
+            continue  # they are in the report
+        case = Case("linrec-decay, causal", what, 16, "bfloat16", "sm_80")
+        rule = ops.find(name).rule
+        for each in launches(case, configs_of(case)[-1], rule, resumed=resumed):
+            found = compiled(each, case.target)
+            assert found["registers"] > 0, (name, found)
+            assert found["spilled"] == 0, (name, found)
+"""
+    done = run("-c", code, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 def test_without_a_gpu_they_are_off() -> None:
     assert ops.kernels(device="cpu") == ops.kernels()
     assert triton.why_not("mps") == "there are none for mps"

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from lightning_fabric.accelerators import MPSAccelerator
 
 from linrec.backbones import Backbone
 from linrec.backbones.config import CONFIGS, ModelConfig
@@ -262,4 +263,21 @@ def test_a_device_that_is_not_there_is_refused(
         Recommender(**SMALL | {"device": device}).fit(small_store, tmp_path / "run")
     for word in ("accelerator", "Fabric", "Accelerator", "configuration"):
         assert word not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_reads_times_is_not_trained_on_an_apple_gpu(
+    small_store: SequenceStore, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    """It has no 64-bit numbers. The default recipe reads times, so "auto" must work there."""
+    store = with_real_times(small_store)
+    settings = SMALL | {"time_gaps": True, "epochs": 1}
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(MPSAccelerator, "is_available", lambda: True)
+    made = Recommender(**settings | {"device": "auto"}).fit(store)
+    assert made.model.device.type == "cpu"
+    message = r"^times are .* Apple.s GPUs .*device=cpu, or .*time_gaps="
+    with pytest.raises(InputError, match=message) as no:
+        Recommender(**settings | {"device": "mps"}).fit(store, tmp_path / "run")
+    assert "\n" not in str(no.value)
     assert list(tmp_path.iterdir()) == []

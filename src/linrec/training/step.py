@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -45,7 +46,8 @@ class Step:
         training, world = config.training, world or World()
         if world.count > 1:
             check_divisible(config)
-        self.model, self.fabric = model, make_fabric(training, world)
+        self.model = model
+        self.fabric = make_fabric(replace(training, device=device_of(config)), world)
         self.workers = Workers(world, self.fabric.device)
         self.transfer = Transfer(self.fabric)
         self.waits = self.fabric.device.type == "cpu"
@@ -139,6 +141,19 @@ class ModelItems(ItemVectors):
     def of(self, ids: Tensor) -> Scored:
         bias = self.model.compared_bias()
         return Scored(self.model.vectors_of(ids), None if bias is None else bias[ids])
+
+
+def device_of(config: RunConfig) -> str:
+    """The device that was chosen; for a model that reads times "auto" is never an Apple GPU."""
+    device = config.training.device
+    if not config.model.time_gaps or not torch.backends.mps.is_available():
+        return device
+    if device == "mps":
+        raise InputError(
+            "times are numbers of 64 bits, which Apple's GPUs do not have; choose "
+            f"{argument('device', 'cpu')}, or train a model without {argument('time_gaps')}"
+        )
+    return "cpu" if device == "auto" else device
 
 
 def make_fabric(training: TrainingConfig, world: World) -> Fabric:

@@ -12,6 +12,7 @@ but only as many segments are made as the device needs to be busy.
 from __future__ import annotations
 
 import os
+import sys
 from functools import cache
 from importlib.util import find_spec
 
@@ -25,6 +26,14 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_WIDTH = 128
 # gradients of wider heads would not fit into registers in every form (docs/log.md)
 MAX_WIDTH_OF_GRADIENTS = {torch.bfloat16: 128, torch.float16: 32, torch.float32: 32}
+
+WIDE = 64  # heads up to this width fit into the shared memory of every device
+# bytes of shared memory that the largest kernel takes with wider heads; a device that has less
+# refuses to launch it. From the report of benchmarks/gpu_compile.py, by who made the device.
+MEMORY_OF_WIDE_HEADS = {
+    "nvidia": {torch.bfloat16: 152_868, torch.float16: 155_648, torch.float32: 197_632},
+    "amd": {torch.bfloat16: 90_112, torch.float16: 65_536, torch.float32: 65_536},
+}
 
 
 def is_interpreted() -> bool:
@@ -83,4 +92,19 @@ def covers(rule: Rule | None, q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 def _max_width(q: Tensor, k: Tensor, v: Tensor) -> int:
     trained = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-    return MAX_WIDTH_OF_GRADIENTS[q.dtype] if trained else MAX_WIDTH
+    widest = MAX_WIDTH_OF_GRADIENTS[q.dtype] if trained else MAX_WIDTH
+    maker = "nvidia" if torch.version.hip is None else "amd"
+    if q.shape[3] <= WIDE or MEMORY_OF_WIDE_HEADS[maker][q.dtype] <= shared_memory(q.device.index):
+        return widest
+    return min(widest, WIDE)
+
+
+# torch.compile takes the answer as it is, as with why_not
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def shared_memory(device: int | None) -> int:
+    """How many bytes of it a program may have there: what Triton compares at a launch."""
+    if is_interpreted():
+        return sys.maxsize
+    from triton.compiler import max_shared_mem
+
+    return int(max_shared_mem(device or 0))
