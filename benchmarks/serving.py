@@ -148,7 +148,7 @@ def load(base: Path, args: argparse.Namespace) -> dict[str, Any]:
                 row = {"kind": kind, "connections": connections} | found["all"]
                 rows.append(row | {"a_second": round(row["requests"] / found["seconds"], 1)})
                 print(rows[-1])
-        open_loop = serving_open_loop.measure(run, port, kinds, rows, args)
+        open_loop = serving_open_loop.measure(run, place, port, kinds, rows, args)
     several = str(base / "load.users")
     open_store(several, serving_workers.FILES).close()
     fill(run, several, dict.fromkeys(names, 100), args)

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 import linrec
-from tests.serving.serving_process import client
+from linrec.serving import open_store
 
 SHARE = 0.7  # of the rate that this number of connections reached
 SAMPLE = 0.005  # of the answers, compared with offline ones
-NEWEST = 1_000  # events of a user that a page of the API has
 
 
 def measure(
     run: Path,
+    place: str,
     port: int,
     kinds: dict[str, list[Any]],
     rows: list[dict[str, Any]],
@@ -43,28 +43,24 @@ def measure(
         row = {name: reached[name] for name in ("kind", "connections")}
         row |= {"rate": round(rate, 1)} | found["all"]
         if row["kind"] == "recommendations":
-            row |= agreement(run, port, requests, found["samples"])
+            row |= agreement(run, place, requests, found["samples"])
         outcome.append(row)
         print(row)
     return outcome
 
 
 def agreement(
-    run: Path, port: int, requests: list[Any], samples: list[tuple[int, Any]]
+    run: Path, place: str, requests: list[Any], samples: list[tuple[int, Any]]
 ) -> dict[str, int]:
     """How many of the sampled lists are those of offline `recommend` on the same histories."""
-    model, right = linrec.load(run), 0
-    with client(f"http://127.0.0.1:{port}") as http:
-        for place, answer in samples:
-            user = requests[place][1]["user"]
-            path = f"/v1/users/{user}"
-            stored = http.get(path, params={"limit": NEWEST}).json()
-            assert stored["events"] == len(stored["history"]), "a history is longer than one page"
-            history = [event["item"] for event in stored["history"]]
-            expected = model.recommend([history], k=10).to_polars()
-            scores = [item["score"] for item in answer["items"]]
-            # equal scores may change places, so the scores are compared
-            right += np.allclose(scores, expected["score"].to_numpy(), rtol=1e-4, atol=1e-4)
+    model, store, right = linrec.load(run), open_store(place), 0
+    for row, answer in samples:
+        history = [event.item for event in store.history(requests[row][1]["user"])]
+        expected = model.recommend([history], k=10).to_polars()
+        scores = [item["score"] for item in answer["items"]]
+        # equal scores may change places, so the scores are compared
+        right += np.allclose(scores, expected["score"].to_numpy(), rtol=1e-4, atol=1e-4)
+    store.close()
     return {"sampled": len(samples), "agree": int(right)}
 
 
