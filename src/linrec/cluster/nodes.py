@@ -8,6 +8,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
+from linrec.files.remote import Address
 from linrec.types import InputError
 
 ANSWER_SECONDS = 60.0
@@ -24,10 +25,13 @@ def on_this_node(ray: Any) -> dict[str, Any]:
 
 
 def check_nodes(ray: Any, paths: Sequence[Path], seconds: float = ANSWER_SECONDS) -> None:
-    """Ask each machine, and say in one sentence what the first one lacks."""
+    """Ask each machine, and say in one sentence what the first one lacks.
+
+    What is in object storage is left to the worker that reads it.
+    """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    named = [str(path.resolve()) for path in paths]
+    named = [str(path.resolve()) for path in paths if not isinstance(path, Address)]
     ask = ray.remote(_question())
     nodes = [node for node in ray.nodes() if node["Alive"]]
     answers = []

@@ -25,6 +25,7 @@ from linrec.distributed.forwarding import Heard
 from linrec.distributed.group import ROOM_SECONDS, Group, LostError, NoRoomError
 from linrec.distributed.mailbox import Mailbox
 from linrec.distributed.worker import Failed, Finished, Job
+from linrec.files.remote import place
 from linrec.runs.recipes import is_shipped
 from linrec.runs.run import Run
 from linrec.runs.warm_settings import settings_for
@@ -191,7 +192,9 @@ def _resolved(job: Job) -> Job:
     """Workers may have another current folder."""
     recipe = job.recipe if is_shipped(job.recipe) else str(Path(job.recipe).resolve())
     start = None if job.start is None else job.start.resolve()
-    return replace(job, data=job.data.resolve(), out=job.out.resolve(), recipe=recipe, start=start)
+    return replace(
+        job, data=place(job.data).resolve(), out=job.out.resolve(), recipe=recipe, start=start
+    )
 
 
 def _cores(engine: EngineOptions) -> int | None:

@@ -369,17 +369,3 @@ def test_an_engine_needs_files_and_a_folder(tmp_path: Path) -> None:
     log().write_parquet(tmp_path / "log.parquet")
     with pytest.raises(InputError, match="engine=ray writes a dataset to out"):
         prepare(tmp_path / "log.parquet", engine=engine)
-
-
-def test_object_storage_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    log().write_parquet("log.parquet")
-    for call in (
-        lambda: prepare("s3://bucket/log.parquet", "out"),
-        lambda: prepare(["s3://bucket/log.parquet"], "out"),
-        lambda: prepare("log.parquet", "s3://bucket/out"),
-        lambda: SequenceStore.open(Path("gs://bucket/data")),
-    ):
-        with pytest.raises(InputError, match="is not on a file system"):
-            call()
-    assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]

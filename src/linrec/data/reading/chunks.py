@@ -16,6 +16,7 @@ from linrec.data.reading.formats import Format, Scan, with_partitions
 from linrec.data.reading.times import times
 from linrec.files.expansion import MAX_EXPANSION
 from linrec.files.guard import reading
+from linrec.types import InputError
 
 CHUNK_ROWS = 1 << 21
 
@@ -85,8 +86,15 @@ def open_table(path: Path, form: Format, options: ReadOptions, at: Path | None =
     there = at or path
     with reading(str(path)):
         named = {getattr(options, role) for role in ROLES} | set(options.context)
-        scan = with_partitions(_scan(there, form, options), path, named)
+        scan = with_partitions(_opened(there, path, form, options), path, named)
         return Table(scan, str(path), there, form.lines_before)
+
+
+def _opened(there: Path, path: Path, form: Format, options: ReadOptions) -> Scan:
+    try:
+        return _scan(there, form, options)
+    except InputError as error:  # of the file under the name that the caller knows
+        raise InputError(str(error).replace(str(there), str(path))) from error
 
 
 def stretches(table: Table, columns: dict[str, str], chunk_rows: int | None = None) -> list[Rows]:

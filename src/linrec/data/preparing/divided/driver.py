@@ -16,7 +16,14 @@ from linrec.cluster.options import EngineOptions
 from linrec.cluster.pool import Pool, open_pool
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.dataset.summary import Steps, TimesKind, kind_of
-from linrec.data.preparing.divided.chunks import ChunkRead, Divide, LogFile, ReadChunk
+from linrec.data.preparing.divided.chunks import (
+    FETCHED,
+    ChunkRead,
+    Divide,
+    Fetch,
+    LogFile,
+    ReadChunk,
+)
 from linrec.data.preparing.divided.context import ColumnPlan, plan_columns
 from linrec.data.preparing.divided.core import Core
 from linrec.data.preparing.divided.finish import Finished, finish
@@ -50,6 +57,8 @@ from linrec.data.reading.events import (
 )
 from linrec.data.reading.times import name_of, scaled, together, unit_by
 from linrec.files.atomic import FolderDraft
+from linrec.files.copies import outgoing
+from linrec.files.remote import Address
 from linrec.types import InputError
 
 Progress = Callable[[str, int, int], None]
@@ -82,7 +91,9 @@ def prepare_divided(
     progress: Progress | None = None,
 ) -> SequenceStore:
     """The dataset that `prepare` makes of the same files, made by the workers of an engine."""
-    scratch = FolderDraft(out, overwrite=overwrite)
+    # what is sent to storage is made on a file system first
+    beside = outgoing(out) if isinstance(out, Address) else out
+    scratch = FolderDraft(beside, overwrite=overwrite)
     try:
         folder = scratch.folder.resolve()
         seen = [folder, *(path.resolve() for path in files.paths[:100])]
@@ -116,10 +127,12 @@ class _Run:
         return found
 
     def events(self, folder: Path) -> Finished:
-        chosen, first = self._open(folder)
-        reading = self._divide()
+        files = self._fetch(folder)
+        chosen, first = self._open(files[0])
+        reading = self._divide(files)
         assert self.job is not None
         read: list[ChunkRead] = self.tasks("reading", reading)
+        remove(folder / FETCHED)
         starts = Starts(np.cumsum([0, *(each.rows for each in read)]).astype(np.int64))
         info, unit = self._info(chosen, first, read)
         order = self._times_kind(info, read, unit)
@@ -134,22 +147,33 @@ class _Run:
             self.job, self.options, info, columns, numbered, ranges, core, removed, order
         )
 
-    def _open(self, folder: Path) -> tuple[Chosen, tuple[str, ...]]:
+    def _fetch(self, folder: Path) -> list[LogFile]:
+        """Where every file can be opened by all workers; copies of what is in storage."""
+        self.job = Job(folder, _for_workers(self.options), self.files.form.name, {}, 1)
+        there = folder / FETCHED
+        files = [
+            LogFile(path, there / f"{n:06d}" / path.name)
+            if isinstance(path, Address)
+            else LogFile(path, path.resolve())
+            for n, path in enumerate(self.files.paths)
+        ]
+        self.tasks("fetching", [Fetch(file) for file in files if isinstance(file.name, Address)])
+        return files
+
+    def _open(self, first: LogFile) -> tuple[Chosen, tuple[str, ...]]:
         """The columns, and what is to be said of the first file."""
         options = self.options.reading
-        path = self.files.paths[0]
-        job = Job(folder, _for_workers(self.options), self.files.form.name, {}, 1)
-        table = LogFile(path, path.resolve()).open(job, options)
+        assert self.job is not None
+        table = first.open(self.job, options)
         chosen = choose(table, options)
-        self.job = replace(job, columns=chosen.all)
+        self.job = replace(self.job, columns=chosen.all)
         time = chosen.columns.get("time")
         return chosen, () if time is None else precision_note(table, time)
 
-    def _divide(self) -> list[ReadChunk]:
+    def _divide(self, files: list[LogFile]) -> list[ReadChunk]:
         # where rows are left out, what is said of them follows the usual division
         usual = reading_chunks.CHUNK_ROWS
         rows = usual if self.options.skip_bad_rows else min(self.sizes.chunk_rows, usual)
-        files = [LogFile(path, path.resolve()) for path in self.files.paths]
         found = self.tasks("opening", [Divide(file, rows) for file in files])
         stretches = [(file, each) for file, some in zip(files, found, strict=True) for each in some]
         buckets = -(-sum(_rows(*each) for each in stretches) // self.sizes.bucket_rows)
