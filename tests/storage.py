@@ -1,4 +1,4 @@
-"""An S3 server on this machine, for tests of object storage; skipped where moto is not installed."""
+"""An S3 server on this machine, for tests of object storage; skipped without moto."""
 
 from __future__ import annotations
 

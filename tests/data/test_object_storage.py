@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,12 @@ from tests.storage import Bucket
 MANIFEST = "dataset.json"
 
 
-def same(remote: SequenceStore, local: SequenceStore) -> None:
-    """In all but what they were made from."""
+def same(remote: SequenceStore, local: SequenceStore, bucket: Bucket, tmp_path: Path) -> None:
+    """In all but where they were made from."""
     assert remote.fingerprint == local.fingerprint
     assert remote.item_table.equals(local.item_table)
-    names = {"source", "items_source"}
-    kept = [{k: v for k, v in each.summary.items() if k not in names} for each in (remote, local)]
-    notes = [each.pop("notes") for each in kept]
-    assert kept[0] == kept[1]
-    assert len(notes[0]) == len(notes[1])
+    texts = [json.dumps(each.summary) for each in (remote, local)]
+    assert texts[0].replace(bucket.address(""), "@") == texts[1].replace(f"{tmp_path}/", "@")
 
 
 def parts(tmp_path: Path, bucket: Bucket) -> None:
@@ -57,8 +55,9 @@ def test_events_of_a_folder_or_a_pattern(pattern: str, bucket: Bucket, tmp_path:
     parts(tmp_path, bucket)
     options = {"context": "shop,type", "min_item_events": 3}
     remote = prepare(bucket.address(pattern), tmp_path / "remote", **options)
-    same(remote, prepare(str(tmp_path / pattern), tmp_path / "local", **options))
-    assert remote.summary["source"] == bucket.address(pattern)
+    local = prepare(str(tmp_path / pattern), tmp_path / "local", **options)
+    same(remote, local, bucket, tmp_path)
+    assert remote.summary["source"]["name"] == bucket.address(pattern)
     assert not [path for path in cache_folder().iterdir() if path.name != "datasets"]
 
 
@@ -79,7 +78,7 @@ def test_events_of_one_file(name: str, bucket: Bucket, tmp_path: Path) -> None:
         file.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     bucket.put(name, file)
     remote = prepare([bucket.address(name)])
-    same(remote, prepare([file]))
+    same(remote, prepare([file]), bucket, tmp_path)
     assert bool(remote.features) == (name == "ratings.dat")
 
 
@@ -98,7 +97,7 @@ def test_items_and_vectors(bucket: Bucket, tmp_path: Path) -> None:
         )
         for at in (bucket.address, lambda name: str(tmp_path / name))
     ]
-    same(*made)
+    same(*made, bucket, tmp_path)
     assert made[0].item_vectors is not None
     assert np.array_equal(made[0].item_vectors, made[1].item_vectors)
 
@@ -120,7 +119,7 @@ def test_a_message_names_the_address(bucket: Bucket, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=words) as caught:
             prepare(address(name), tmp_path / "out")
         assert address(name) in str(caught.value)
-    with pytest.raises(InputError, match=r"bad\.csv: .*row 2 \(line 3\)") as caught:
+    with pytest.raises(InputError, match=r"bad\.csv, row 2 \(line 3\)") as caught:
         prepare(address("bad.csv"), tmp_path / "out")
     assert str(tmp_path) not in str(caught.value)
     with pytest.raises(InputError, match="there is no bucket 'none-such'"):
@@ -179,9 +178,7 @@ def test_a_copy_is_fetched_once_and_again_when_the_dataset_changed(
     assert first.items.max() > 0  # the older copy is still there for who reads it
 
 
-def test_the_same_sequences_with_other_features_are_another_dataset(
-    bucket: Bucket, tmp_path: Path
-) -> None:
+def test_the_same_sequences_with_other_features_are_another_dataset(bucket: Bucket) -> None:
     ids = sorted(log()["item"].unique().to_list())
     for maker in ("one", "two"):
         items = pl.DataFrame({"item": ids, "maker": [maker] * len(ids)})
@@ -209,7 +206,7 @@ def test_without_its_manifest_nothing_is_read(
     with pytest.raises(InputError, match="the line is cut"):
         prepare(log(seed=1), address, overwrite=True)
     assert not bucket.content("data")
-    with pytest.raises(InputError, match="there is no dataset at s3://.*still being written"):
+    with pytest.raises(InputError, match=r"there is no dataset at s3://.*still being written"):
         SequenceStore.open(Path(address))
     failing = False
     order.clear()

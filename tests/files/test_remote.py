@@ -50,7 +50,7 @@ def test_a_run_is_not_written_to_storage(tmp_path: Path, monkeypatch: pytest.Mon
         write_folder(Path("s3://shop/run")),
     ):
         pass
-    with pytest.raises(InputError, match="s3://shop/list.csv is not on a file system"):
+    with pytest.raises(InputError, match=r"s3://shop/list\.csv is not on a file system"):
         write_text(Path("s3://shop/list.csv"), "")
     assert not list(tmp_path.iterdir())
 
@@ -73,7 +73,7 @@ def test_a_pattern_fits_what_it_fits_on_a_file_system(
         bucket.put(name, b"x")
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
-    local = [Path(found) for found in glob(str(tmp_path / pattern), recursive=True)]
+    local = [Path(found) for found in glob(str(tmp_path / pattern), recursive=True)]  # noqa: PTH207
     expected = sorted(str(path.relative_to(tmp_path)) for path in local if path.is_file())
     address = place(bucket.address(pattern))
     assert isinstance(address, Address)
@@ -164,7 +164,8 @@ def test_where_the_cache_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 # what goes wrong
 
 
-def test_a_bucket_that_is_not_there(bucket: Bucket) -> None:
+@pytest.mark.usefixtures("bucket")
+def test_a_bucket_that_is_not_there() -> None:
     words = "there is no bucket 'none-such', which s3://none-such.* names; correct it, or make it"
     for look in (entry, is_file, matching):
         with pytest.raises(InputError, match=words):
@@ -181,7 +182,7 @@ def test_an_object_that_is_not_there(bucket: Bucket, tmp_path: Path) -> None:
 class Refusing(BaseHTTPRequestHandler):
     """A service that lets nobody in."""
 
-    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+    def do_GET(self) -> None:
         self.send_response(403)
         self.end_headers()
 

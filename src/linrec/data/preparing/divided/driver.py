@@ -28,7 +28,7 @@ from linrec.data.preparing.divided.context import ColumnPlan, plan_columns
 from linrec.data.preparing.divided.core import Core
 from linrec.data.preparing.divided.finish import Finished, finish
 from linrec.data.preparing.divided.histories import Range, SortRange
-from linrec.data.preparing.divided.job import Job
+from linrec.data.preparing.divided.job import Job, Step, start
 from linrec.data.preparing.divided.numbering import MergeBucket, Numbered, Starts, number
 from linrec.data.preparing.divided.scatter import Plan, Scatter, Scattered
 from linrec.data.preparing.divided.scratch import remove
@@ -98,6 +98,7 @@ def prepare_divided(
         folder = scratch.folder.resolve()
         seen = [folder, *(path.resolve() for path in files.paths[:100])]
         with open_pool(engine, seen) as pool:
+            pool.begin(start)
             run = _Run(files, options, pool, sizes or Sizes(), progress)
             finished = run.events(folder)
             return finish(finished, run.tasks, out, overwrite=overwrite, shard_events=shard_events)
@@ -120,7 +121,8 @@ class _Run:
         """The results in the order of the tasks."""
         assert self.job is not None
         found: list[Any] = [None] * len(tasks)
-        for done, (place, result) in enumerate(self.pool.run(self.job.start, tasks), start=1):
+        steps = [Step(self.job, task) for task in tasks]
+        for done, (place, result) in enumerate(self.pool.run(start, steps), start=1):
             found[place] = result
             if self.progress is not None:
                 self.progress(stage, done, len(tasks))
