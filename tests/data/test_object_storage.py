@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+import linrec
 from linrec.cli import app
+from linrec.cluster.nodes import trouble_of
 from linrec.cluster.options import EngineOptions
 from linrec.data.dataset import remote_store
 from linrec.data.dataset.store import SequenceStore
@@ -21,7 +24,7 @@ from linrec.data.preparing.options import PrepareOptions
 from linrec.data.preparing.prepare import prepare
 from linrec.data.reading.events import files_of
 from linrec.files import copies
-from linrec.files.copies import cache_folder
+from linrec.files.copies import cache_folder, outgoing
 from linrec.files.remote import Address, send
 from linrec.types import InputError
 from tests.data.preparing.test_divided import content, log, sizes
@@ -284,6 +287,13 @@ def test_divided_work_gives_the_same_objects(blocks: int, bucket: Bucket, tmp_pa
     assert [path.name for path in cache_folder().iterdir()] == ["datasets"]
 
 
+def test_a_cache_that_other_machines_do_not_see(bucket: Bucket) -> None:
+    draft = str(outgoing(Address(bucket.address("data"))))
+    answer = {"linrec": version("linrec"), "sees": [False]}
+    assert "set LINREC_CACHE to a path on a file system" in str(trouble_of(answer, [draft]))
+    assert "LINREC_CACHE" not in str(trouble_of(answer, ["/data"]))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_alone")
 def test_ray_reads_and_writes_storage(bucket: Bucket, tmp_path: Path) -> None:
@@ -293,6 +303,12 @@ def test_ray_reads_and_writes_storage(bucket: Bucket, tmp_path: Path) -> None:
     engine = EngineOptions(engine="ray", workers=1)
     prepare(bucket.address("log"), bucket.address("out"), context="type", engine=engine)
     assert bucket.content("out") == content(tmp_path / "one")
+    settings = {"recipe": "small", "epochs": 1, "width": 8}
+    words = [f"--{name}={value}" for name, value in settings.items()]
+    command = ["train", bucket.address("out"), "--out", str(tmp_path / "run"), *words]
+    found = CliRunner().invoke(app, [*command, "--engine", "ray", "--workers", "1"])
+    assert found.exit_code == 0, found.exception or found.output
+    assert linrec.load(tmp_path / "run").dataset().path == Address(bucket.address("out"))
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
+from linrec.files.copies import CACHE, cache_folder
 from linrec.files.remote import Address
 from linrec.types import InputError
 
@@ -60,8 +61,9 @@ def trouble_of(answer: dict[str, Any], paths: Sequence[str]) -> str | None:
         return f"has linrec {version} and this one is {here}; install the same version on both"
     unseen = [path for path, seen in zip(paths, answer["sees"], strict=True) if not seen]
     if unseen:
+        use = f"set {CACHE} to" if Path(unseen[0]).is_relative_to(cache_folder()) else "use"
         return (
-            f"cannot see {unseen[0]}; use a path on a file system that all machines share, under "
+            f"cannot see {unseen[0]}; {use} a path on a file system that all machines share, under "
             f"the same name (this is {platform.node()})"
         )
     return None
