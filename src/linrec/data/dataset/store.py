@@ -89,7 +89,7 @@ class SequenceStore:
     features: tuple[Feature, ...]
     summary: dict[str, Any]
     path: Path | None = None  # None if only in memory
-    folder: Path | None = None  # where its files are: `path`, or a copy of what is in storage
+    copy: Path | None = None  # of what is in object storage: where its files are on this machine
     groups: NDArray[np.int32] | None = None  # [events], which basket or session; None: not known
     context: tuple[ContextColumn, ...] = ()  # what else is known of each event
     read_context: tuple[Field, ...] = ()  # what a model reads of it, see `read_by`
@@ -99,6 +99,11 @@ class SequenceStore:
     def __repr__(self) -> str:
         counts = f"users={self.n_users:,}, items={self.n_items:,}, events={self.n_events:,}"
         return f"SequenceStore({counts}, path={None if self.path is None else str(self.path)!r})"
+
+    @property
+    def folder(self) -> Path | None:
+        """Where its files can be opened."""
+        return self.copy or self.path
 
     @property
     def n_users(self) -> int:
@@ -305,7 +310,7 @@ class SequenceStore:
                 features=tuple(Feature(entry.name, entry.kind) for entry in described.features),
                 summary=described.summary.model_dump(),
                 path=path,
-                folder=folder,
+                copy=None if folder is path else folder,
                 groups=files.groups(),
                 context=read_columns(folder, described.context, files.load),
                 item_vectors=map_array(folder / VECTORS, np.float32, 2)
