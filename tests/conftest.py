@@ -12,6 +12,8 @@ import torch
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
+from tests.storage import Bucket, point_to, serving
+
 REPO = Path(__file__).resolve().parents[1]
 DEMO_USERS = 150  # enough to train on, few enough to wait for
 
@@ -44,6 +46,20 @@ def ray_alone() -> Iterator[None]:
     """One process at a time starts clusters: they are large, and tests look for what they leave."""
     with FileLock(Path(tempfile.gettempdir()) / "linrec-tests-ray.lock"):
         yield
+
+
+@pytest.fixture(scope="session")
+def storage() -> Iterator[str]:
+    """The endpoint of an S3 server."""
+    with serving() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def bucket(storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """An empty bucket that the environment has credentials for; the cache is `tmp_path/cache`."""
+    point_to(storage, tmp_path / "cache", monkeypatch)
+    return Bucket(storage)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from linrec.backbones import Backbone
 from linrec.backbones.prefixes import one_pass
 from linrec.baselines import BaselineConfig
 from linrec.data.dataset.splits import Split
-from linrec.data.dataset.store import SequenceStore, named, same_dataset
+from linrec.data.dataset.store import SequenceStore, is_dataset, named, same_dataset
 from linrec.data.preparing.moments import Moment, requested_at
 from linrec.data.preparing.prepare import prepare
 from linrec.data.preparing.requests import histories_of
@@ -366,7 +366,7 @@ class Recommender:
             return open_data(data)
         if self._store is None:
             path = self.description.dataset.get("path")
-            if path is None or not Path(path).is_dir():
+            if path is None or not is_dataset(path):
                 where = "was only in memory" if path is None else f"is no longer at {path}"
                 raise InputError(f"the dataset of this run {where}; give it as {argument('data')}")
             self._store = SequenceStore.open(Path(path))
@@ -389,7 +389,7 @@ def open_data(data: Data) -> SequenceStore:
     """Open a dataset or its folder, or prepare events now."""
     if isinstance(data, SequenceStore):
         return data
-    if isinstance(data, str | Path) and (Path(data) / "dataset.json").exists():
+    if isinstance(data, str | Path) and is_dataset(data):
         return SequenceStore.open(Path(data))
     return prepare(data)
 

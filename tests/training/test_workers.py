@@ -137,6 +137,19 @@ def test_resumed_after_an_end_before_its_time(dataset: Path, tmp_path: Path, how
     assert digest(run / "model.safetensors") == digest(whole / "model.safetensors")
 
 
+@pytest.mark.slow
+def test_torchrun_trains_as_workers_do(dataset: Path, tmp_path: Path) -> None:
+    few = ("--epochs", "2", "--patience", "400")
+    ours = command(dataset, tmp_path / "ours", *few, "--workers", "2")
+    module = command(dataset, tmp_path / "torchrun", *few)[1:]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+                "--nproc-per-node", "2", *module]  # fmt: skip
+    for words in (ours, torchrun):
+        subprocess.run(words, check=True, capture_output=True, timeout=240)
+    weights = [digest(tmp_path / name / "model.safetensors") for name in ("ours", "torchrun")]
+    assert weights[0] == weights[1]
+
+
 @pytest.mark.parametrize(
     ("count", "environment", "sentence"),
     [

@@ -19,9 +19,11 @@ from linrec.types import InputError, argument
 def prepare(
     events: Annotated[
         str,
-        typer.Argument(metavar="EVENTS", help="A file, a folder, or a pattern in quotes."),
+        typer.Argument(
+            metavar="EVENTS", help="A file, a folder, or a pattern in quotes, also s3:// or gs://."
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="The dataset folder to write.")],
+    out: Annotated[Path, typer.Option(help="The dataset folder to write, also s3:// or gs://.")],
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a dataset there.")
     ] = False,
@@ -63,6 +65,7 @@ def prepare(
       linrec prepare receipts.csv --out data/shop --group receipt --ties shuffle
       linrec prepare big.parquet --out data/big --shard-events 50000000
       linrec prepare 'logs/*.parquet' --out data/shop --engine ray --workers 8
+      linrec prepare 's3://shop/logs/*.parquet' --out s3://shop/data
       linrec prepare ml-1m/ratings.dat --out data/ml-1m --min-item-events 5
     """
     from rich.console import Console

@@ -8,6 +8,8 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
+from linrec.files.copies import CACHE, cache_folder
+from linrec.files.remote import Address
 from linrec.types import InputError
 
 ANSWER_SECONDS = 60.0
@@ -24,10 +26,13 @@ def on_this_node(ray: Any) -> dict[str, Any]:
 
 
 def check_nodes(ray: Any, paths: Sequence[Path], seconds: float = ANSWER_SECONDS) -> None:
-    """Ask each machine, and say in one sentence what the first one lacks."""
+    """Ask each machine, and say in one sentence what the first one lacks.
+
+    What is in object storage is left to the worker that reads it.
+    """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    named = [str(path.resolve()) for path in paths]
+    named = [str(path.resolve()) for path in paths if not isinstance(path, Address)]
     ask = ray.remote(_question())
     nodes = [node for node in ray.nodes() if node["Alive"]]
     answers = []
@@ -56,8 +61,9 @@ def trouble_of(answer: dict[str, Any], paths: Sequence[str]) -> str | None:
         return f"has linrec {version} and this one is {here}; install the same version on both"
     unseen = [path for path, seen in zip(paths, answer["sees"], strict=True) if not seen]
     if unseen:
+        use = f"set {CACHE} to" if Path(unseen[0]).is_relative_to(cache_folder()) else "use"
         return (
-            f"cannot see {unseen[0]}; use a path on a file system that all machines share, under "
+            f"cannot see {unseen[0]}; {use} a path on a file system that all machines share, under "
             f"the same name (this is {platform.node()})"
         )
     return None

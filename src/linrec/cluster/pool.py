@@ -16,6 +16,10 @@ Worker = Callable[[Any], Any]
 class Pool(Protocol):
     """Runs tasks somewhere."""
 
+    def begin(self, start: Callable[[], Worker]) -> None:
+        """Prepare the workers for a run to come, without waiting for them."""
+        ...
+
     def run(self, start: Callable[[], Worker], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """The place of each task and its result, in the order in which they are finished.
 
@@ -27,6 +31,9 @@ class Pool(Protocol):
 
 class LocalPool:
     """One after the other, in this process."""
+
+    def begin(self, start: Callable[[], Worker]) -> None:
+        """There is nothing to prepare."""
 
     def run(self, start: Callable[[], Worker], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         if not tasks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,23 @@ class RayWorker:
         self._start = start
         self._worker: Worker | None = None
 
+    def begin(self) -> None:
+        """What goes wrong here is told by the first task, which tries it again."""
+        with suppress(Exception):
+            self._prepared()
+
     def do(self, task: list[Any]) -> Any:
-        ray = imported()
+        worker = self._prepared()
+        return worker(imported().get(task[0]))
+
+    def _prepared(self) -> Worker:
         if self._worker is None:
             for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):  # as many processes as CPUs
                 os.environ[name] = "1"
-            self._worker = ray.get(self._start[0])()
+            self._worker = imported().get(self._start[0])()
             if "torch" in sys.modules:  # not every task needs it
                 sys.modules["torch"].set_num_threads(1)
-        return self._worker(ray.get(task[0]))
+        return self._worker
 
 
 class RayPool:
@@ -46,8 +54,22 @@ class RayPool:
         self._start: Callable[[], Worker] | None = None
         self._actors: list[Any] = []
 
+    def begin(self, start: Callable[[], Worker]) -> None:
+        """All workers; their processes start while the caller goes on."""
+        self._grow(start, self.workers)
+        for actor in self._actors:
+            actor.begin.remote()
+
     def run(self, start: Callable[[], Worker], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Workers stay for the next run that starts them alike."""
+        self._grow(start, min(self.workers, len(tasks)))
+        try:
+            yield from self._results(list(self._actors), list(enumerate(tasks)))
+        except BaseException:
+            self.close()  # others are busy with what nobody waits for
+            raise
+
+    def _grow(self, start: Callable[[], Worker], count: int) -> None:
         if start != self._start:
             self.close()
         self._start = start
@@ -55,13 +77,8 @@ class RayPool:
             num_cpus=1, max_restarts=RESTARTS, max_task_retries=RESTARTS
         )
         stored = self._ray.put(start)
-        while len(self._actors) < min(self.workers, len(tasks)):
+        while len(self._actors) < count:
             self._actors.append(make.remote([stored]))
-        try:
-            yield from self._results(list(self._actors), list(enumerate(tasks)))
-        except BaseException:
-            self.close()  # others are busy with what nobody waits for
-            raise
 
     def close(self) -> None:
         for actor in self._actors:
@@ -103,7 +120,8 @@ def ray_pool(options: EngineOptions, paths: Sequence[Path]) -> Iterator[RayPool]
     """Connect or start Ray, check that its machines can do the work, and leave as it was found."""
     with connected(options.address, options.workers) as ray:
         workers = _workers(ray, options)
-        check_nodes(ray, paths)
+        if options.address is not None:  # here, all is as it is for this process
+            check_nodes(ray, paths)
         pool = RayPool(ray, workers)
         try:
             yield pool

@@ -25,6 +25,7 @@ from linrec.distributed.forwarding import Heard
 from linrec.distributed.group import ROOM_SECONDS, Group, LostError, NoRoomError
 from linrec.distributed.mailbox import Mailbox
 from linrec.distributed.worker import Failed, Finished, Job
+from linrec.files.remote import is_file, is_folder, place
 from linrec.runs.recipes import is_shipped
 from linrec.runs.run import Run
 from linrec.runs.warm_settings import settings_for
@@ -54,12 +55,13 @@ def train_on_ray(job: Job, engine: EngineOptions, callbacks: Sequence[Callback] 
     shared = [path for path in (job.data, job.start) if path is not None]
     shared += [] if is_shipped(job.recipe) else [Path(job.recipe)]
     for path in shared:
-        if not path.exists():
+        if not (is_file(path) or is_folder(path)):
             raise InputError(f"{path} does not exist; correct the path")
     shared.append(next(path for path in job.out.parents if path.exists()))
     with connected(engine.address, _cores(engine)) as ray:
         workers, gpus = _resources(ray, engine, device)
-        check_nodes(ray, shared)
+        if engine.address is not None:  # here, all is as it is for this process
+            check_nodes(ray, shared)
         return _Driver(ray, workers, gpus, CallbackList(callbacks)).train(job)
 
 
@@ -191,7 +193,9 @@ def _resolved(job: Job) -> Job:
     """Workers may have another current folder."""
     recipe = job.recipe if is_shipped(job.recipe) else str(Path(job.recipe).resolve())
     start = None if job.start is None else job.start.resolve()
-    return replace(job, data=job.data.resolve(), out=job.out.resolve(), recipe=recipe, start=start)
+    return replace(
+        job, data=place(job.data).resolve(), out=job.out.resolve(), recipe=recipe, start=start
+    )
 
 
 def _cores(engine: EngineOptions) -> int | None:

@@ -101,9 +101,9 @@ def load_or_draw(
     store: SequenceStore, holdout: Holdout, protocol: Protocol, *, part: Part, seed: int
 ) -> NDArray[np.int32]:
     """The candidates saved beside the dataset; drawn, and saved if possible, if there are none."""
-    if store.path is None or not _leaves_one_out(store, holdout, part):
+    if store.folder is None or not _leaves_one_out(store, holdout, part):
         return draw_negatives(store, holdout, protocol, part=part, seed=seed)
-    path = store.path / "negatives" / f"{protocol}-{part}-seed{seed}.npy"
+    path = store.folder / "negatives" / f"{protocol}-{part}-seed{seed}.npy"
     saved = _load(path, holdout, store.n_items)
     if saved is not None:
         return saved

@@ -111,6 +111,7 @@ def write_folder(
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace one file in a single step."""
+    check_local(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         recover(path)

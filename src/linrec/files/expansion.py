@@ -39,18 +39,22 @@ def check_expanded(what: str, expanded: int, size: int, limit: int = MAX_EXPANSI
         )
 
 
-def check_file(path: Path, limit: int = MAX_EXPANSION) -> None:
-    """Refuse a file that Polars would expand in memory beyond the limit; it is read as a stream."""
-    with reading(str(path)), path.open("rb") as raw:
+def check_file(path: Path, limit: int = MAX_EXPANSION, name: Path | None = None) -> None:
+    """Refuse a file that Polars would expand in memory beyond the limit; it is read as a stream.
+
+    name: what the caller calls it, if it is another path.
+    """
+    what = str(name or path)
+    with reading(what), path.open("rb") as raw:
         start = raw.read(4)
         raw.seek(0)
         if start == _PARQUET:
-            _check_parquet(str(path), raw, path.stat().st_size, limit)
+            _check_parquet(what, raw, path.stat().st_size, limit)
             return
         expanded = 0
         for piece in _pieces(raw, start):
             expanded += piece
-            check_expanded(str(path), expanded, raw.tell(), limit)
+            check_expanded(what, expanded, raw.tell(), limit)
 
 
 def check_parquet(what: str, content: bytes) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from linrec.cluster.options import EngineOptions
+from linrec.cluster.pool import LocalPool
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.preparing.divided import driver, times
 from linrec.data.preparing.divided.driver import Sizes, prepare_divided
@@ -371,15 +373,27 @@ def test_an_engine_needs_files_and_a_folder(tmp_path: Path) -> None:
         prepare(tmp_path / "log.parquet", engine=engine)
 
 
-def test_object_storage_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    log().write_parquet("log.parquet")
-    for call in (
-        lambda: prepare("s3://bucket/log.parquet", "out"),
-        lambda: prepare(["s3://bucket/log.parquet"], "out"),
-        lambda: prepare("log.parquet", "s3://bucket/out"),
-        lambda: SequenceStore.open(Path("gs://bucket/data")),
-    ):
-        with pytest.raises(InputError, match="is not on a file system"):
-            call()
-    assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
+class Watched(LocalPool):
+    """Notes how its workers are started."""
+
+    def __init__(self) -> None:
+        self.begun: list[Any] = []
+        self.starts: list[Any] = []
+
+    def begin(self, start: Any) -> None:
+        self.begun.append(start)
+
+    def run(self, start: Any, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        self.starts.append(start)
+        yield from super().run(start, tasks)
+
+
+def test_workers_are_started_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is started otherwise is another process, which imports all again."""
+    pool = Watched()
+    monkeypatch.setattr(driver, "open_pool", lambda *_: nullcontext(pool))
+    log().write_parquet(tmp_path / "log.parquet")
+    divided(tmp_path / "log.parquet", tmp_path / "out", 2, min_item_events=3)
+    assert pool.begun == [pool.starts[0]]
+    assert len(pool.starts) > 5
+    assert set(pool.starts) == {pool.starts[0]}

@@ -37,6 +37,7 @@ from linrec.data.dataset.context_files import (
 from linrec.data.dataset.feature import Feature
 from linrec.data.dataset.ids import IdMap
 from linrec.data.dataset.item_features import Field
+from linrec.data.dataset.remote_store import dataset_folder, folder_of
 from linrec.data.dataset.repeats import Repeats, repeats_of
 from linrec.data.dataset.sequences import Sequences
 from linrec.data.dataset.store_files import (
@@ -60,9 +61,10 @@ from linrec.data.dataset.summary import (
     notes_on_repeats,
     sparsity,
 )
-from linrec.files.atomic import DATASET_MARKER, write_folder
+from linrec.files.atomic import DATASET_MARKER
 from linrec.files.drafts import recover
 from linrec.files.guard import reading
+from linrec.files.remote import is_file, place
 from linrec.types import InputError, argument
 
 
@@ -87,6 +89,7 @@ class SequenceStore:
     features: tuple[Feature, ...]
     summary: dict[str, Any]
     path: Path | None = None  # None if only in memory
+    copy: Path | None = None  # of what is in object storage: where its files are on this machine
     groups: NDArray[np.int32] | None = None  # [events], which basket or session; None: not known
     context: tuple[ContextColumn, ...] = ()  # what else is known of each event
     read_context: tuple[Field, ...] = ()  # what a model reads of it, see `read_by`
@@ -96,6 +99,11 @@ class SequenceStore:
     def __repr__(self) -> str:
         counts = f"users={self.n_users:,}, items={self.n_items:,}, events={self.n_events:,}"
         return f"SequenceStore({counts}, path={None if self.path is None else str(self.path)!r})"
+
+    @property
+    def folder(self) -> Path | None:
+        """Where its files can be opened."""
+        return self.copy or self.path
 
     @property
     def n_users(self) -> int:
@@ -242,15 +250,16 @@ class SequenceStore:
     ) -> SequenceStore:
         """Write the folder in one step and return the store opened from it.
 
+        path: also an address such as s3://bucket/data, where the manifest is written last.
         more: other files to put there, by their names. shard_events: divide it into shards of whole
         users with at most so many events each, or of one user with more.
         """
-        path = Path(path)
+        path = place(path)
         arrays: dict[str, NDArray[Any]] = {"items": self.items, "times": self.times}
         if self.groups is not None:
             arrays["groups"] = self.groups
         arrays |= {array_name(place): each.values for place, each in enumerate(self.context)}
-        with write_folder(path, overwrite) as draft:
+        with dataset_folder(path, overwrite) as draft:
             shards = write_shards(draft, arrays, self.offsets, self.users.ids, shard_events)
             self.write_manifest(draft, shards, more or {})
         return SequenceStore.open(path)
@@ -276,35 +285,46 @@ class SequenceStore:
         (draft / DATASET_MARKER).write_text(described.text(), encoding="utf-8")
 
     @classmethod
-    def open(cls, path: Path) -> SequenceStore:
-        """Open a folder that `write` made; the arrays stay memory-mapped."""
-        path = Path(path)
-        recover(path)
-        described = read_description(path)
-        files = EventFiles(path, described.shards)
+    def open(cls, path: Path, *, verify: bool = True) -> SequenceStore:
+        """Open what `write` made; the arrays stay memory-mapped, from a copy if it is remote.
+
+        verify: read all of it and compare it with its fingerprint.
+        """
+        path = place(path)
+        folder = folder_of(path)
+        recover(folder)
+        described = read_description(folder)
+        files = EventFiles(folder, described.shards)
         missing = files.lacking(described)
         if missing is not None:
             raise InputError(f"the dataset {path} lacks {missing}; {AGAIN}")
         with reading(f"the dataset {path}", AGAIN):
-            item_table = read_table(path / "items.parquet", "item")
+            item_table = read_table(folder / "items.parquet", "item")
             store = cls(
-                items=files.load(path / "items.npy", np.int32),
+                items=files.load(folder / "items.npy", np.int32),
                 offsets=files.offsets(),
-                times=files.load(path / "times.npy", np.float64),
+                times=files.load(folder / "times.npy", np.float64),
                 users=IdMap(files.users(), first=0),
                 catalogue=IdMap(item_table["item"], first=1),
                 item_table=item_table,
                 features=tuple(Feature(entry.name, entry.kind) for entry in described.features),
                 summary=described.summary.model_dump(),
                 path=path,
+                copy=None if folder is path else folder,
                 groups=files.groups(),
-                context=read_columns(path, described.context, files.load),
-                item_vectors=map_array(path / VECTORS, np.float32, 2)
-                if (path / VECTORS).is_file()
+                context=read_columns(folder, described.context, files.load),
+                item_vectors=map_array(folder / VECTORS, np.float32, 2)
+                if (folder / VECTORS).is_file()
                 else None,
             )
-        _check(store, described)
+        if verify:
+            _check(store, described)
         return store
+
+
+def is_dataset(path: str | Path) -> bool:
+    """Whether a manifest is there."""
+    return is_file(place(path) / DATASET_MARKER)
 
 
 def named(store: SequenceStore) -> str:

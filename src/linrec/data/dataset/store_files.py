@@ -21,7 +21,6 @@ from linrec.data.dataset.summary import Summary
 from linrec.files.atomic import DATASET_MARKER
 from linrec.files.expansion import check_parquet
 from linrec.files.guard import reading
-from linrec.files.remote import check_local
 from linrec.types import InputError
 from linrec.validation import explain
 
@@ -77,11 +76,21 @@ class EventFiles:
 
     def lacking(self, described: DatasetFile) -> str | None:
         """The first file that ought to be there and is not."""
+        return next(
+            (name for name in self.needed(described) if not (self.path / name).is_file()), None
+        )
+
+    def needed(self, described: DatasetFile) -> list[str]:
+        """The files without which it is not a dataset."""
         context = file_names(described.context)
         per_event = [*EVENT_FILES, *(name for name in context if name.endswith(".npy"))]
         whole = ["items.parquet", *(name for name in context if not name.endswith(".npy"))]
-        names = [*whole, *(str(Path(folder) / name) for folder in self.names for name in per_event)]
-        return next((name for name in names if not (self.path / name).is_file()), None)
+        return [*whole, *(str(Path(folder) / name) for folder in self.names for name in per_event)]
+
+    @property
+    def possible(self) -> list[str]:
+        """The files that only some datasets have."""
+        return [VECTORS, *(str(Path(folder) / GROUPS) for folder in self.names)]
 
     def load(self, file: Path, kind: type[np.generic]) -> NDArray[Any]:
         """The array of this name, mapped into memory."""
@@ -168,7 +177,6 @@ def write_shards(
 
 
 def read_description(path: Path) -> DatasetFile:
-    check_local(path)
     if not path.exists():
         raise InputError(f"there is no dataset at {path}; make one with `linrec prepare`")
     if not (path / DATASET_MARKER).is_file():
@@ -177,7 +185,14 @@ def read_description(path: Path) -> DatasetFile:
             "make one with `linrec prepare`"
         )
     with reading(f"{path / DATASET_MARKER}", AGAIN):
-        content = json.loads((path / DATASET_MARKER).read_text(encoding="utf-8"))
+        text = (path / DATASET_MARKER).read_bytes()
+    return description_of(text, path)
+
+
+def description_of(text: bytes, path: Path) -> DatasetFile:
+    """What a manifest says; path: of its dataset, for messages."""
+    with reading(f"{path / DATASET_MARKER}", AGAIN):
+        content = json.loads(text.decode("utf-8"))
     # checked first, because another version explains every other difference
     version = content.get("format_version") if isinstance(content, dict) else None
     known = (FORMAT_VERSION, SHARDED_VERSION, *OLDER_VERSIONS)

@@ -18,8 +18,10 @@ from linrec.data.reading.columns import choose_columns
 from linrec.data.reading.events import as_polars
 from linrec.data.reading.formats import Scan, find_files
 from linrec.data.reading.values import Column, ids
+from linrec.files.copies import here
 from linrec.files.expansion import check_file
 from linrec.files.guard import reading
+from linrec.files.remote import Address
 from linrec.types import InputError, argument
 
 ITEM, TITLE = "item", "title"
@@ -82,13 +84,14 @@ def _open(given: str | Path | Frame, max_expansion: int) -> _ItemSource:
     if len(paths) > 1:
         raise InputError(f"{given} holds {len(paths)} files; give one items file")
     path = paths[0]
-    check_file(path, max_expansion)
-    with reading(str(path)):
-        scan = form.scan(path)
+    with reading(str(path)), here(paths) as (at,):
+        check_file(at, max_expansion, path)
+        scan = form.scan(at)
         raw = scan.frame.collect()
         if scan.untyped:  # an empty line of a text file is read as a row without values
             raw = raw.filter(~pl.all_horizontal(pl.all().is_null()))
-        return _ItemSource(scan, raw, str(path), path, form.lines_before)
+        kept = None if isinstance(path, Address) else path  # a copy is gone after this
+        return _ItemSource(scan, raw, str(path), kept, form.lines_before)
 
 
 def own_id_column(names: Sequence[str], in_events: str, source: str) -> str:

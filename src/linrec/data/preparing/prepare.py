@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from linrec.cluster.options import EngineOptions
 from linrec.data.dataset.ids import IdMap
+from linrec.data.dataset.remote_store import check_free
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.dataset.summary import TimesKind, guess_times
 from linrec.data.dataset.ties import orders_of
@@ -23,7 +24,7 @@ from linrec.data.preparing.filtering import filter_events
 from linrec.data.preparing.options import Frame, PrepareOptions
 from linrec.data.reading.bad_rows import SAMPLE_FILE
 from linrec.data.reading.events import ArrowStream, ReadResult, files_of, read_events
-from linrec.files.atomic import check_free
+from linrec.files.remote import place
 from linrec.types import EventLog, InputError, argument
 
 __all__ = ["PrepareOptions", "prepare"]
@@ -43,8 +44,8 @@ def prepare(
 
     Args:
         events: A file, a folder, a pattern such as "logs/*.parquet", a list of files, a polars or
-            pandas frame, a pyarrow table or a DuckDB relation.
-        out: The folder to write; without one the store stays in memory.
+            pandas frame, a pyarrow table or a DuckDB relation. Paths may be s3:// or gs://.
+        out: The folder to write, also s3:// or gs://; without one the store stays in memory.
         options: How events become sequences.
         overwrite: Replace a dataset at `out`.
         shard_events: Write shards of whole users with at most so many events each.
@@ -62,13 +63,13 @@ def prepare(
     if engine is not None and engine.engine != "local":
         return _divided(events, out, options, engine, overwrite, shard_events)
     if out is not None:
-        check_free(Path(out), overwrite=overwrite)  # before the long read, not after
+        check_free(place(out), overwrite=overwrite)  # before the long read, not after
     read = read_events(events, options.reading)
     store = _build(read, options)
     if out is None:
         return store
     more = {SAMPLE_FILE: read.skipped.sample()} if read.skipped.total else {}
-    return store.write(Path(out), overwrite=overwrite, more=more, shard_events=shard_events)
+    return store.write(place(out), overwrite=overwrite, more=more, shard_events=shard_events)
 
 
 def _divided(
@@ -88,9 +89,9 @@ def _divided(
             f"{argument('engine', engine.engine)} {what}; give a path, or leave "
             f"{argument('engine')} out"
         )
-    check_free(Path(out), overwrite=overwrite)
+    check_free(place(out), overwrite=overwrite)
     return prepare_divided(
-        files, Path(out), options, engine, overwrite=overwrite, shard_events=shard_events
+        files, place(out), options, engine, overwrite=overwrite, shard_events=shard_events
     )
 
 

@@ -18,8 +18,10 @@ from linrec.data.preparing.features import own_id_column
 from linrec.data.preparing.options import Frame
 from linrec.data.reading.events import as_polars
 from linrec.data.reading.values import Column, ids
+from linrec.files.copies import here
 from linrec.files.expansion import check_expanded, check_file
 from linrec.files.guard import reading
+from linrec.files.remote import is_file, place
 from linrec.types import InputError
 
 FloatArray: TypeAlias = NDArray[np.float32]
@@ -98,7 +100,7 @@ def place_vectors(read: ReadVectors, catalogue: IdMap) -> PlacedVectors:
 def read_vectors(given: GivenVectors, id_column: str, max_expansion: int) -> ReadVectors:
     """id_column: the name of the item column in the events."""
     if isinstance(given, str | Path):
-        return _checked(*_read_file(Path(given), id_column, max_expansion), str(given))
+        return _checked(*_read_file(place(given), id_column, max_expansion), str(place(given)))
     source = "item_vectors"
     with reading(source, "give each item one row of numbers"):
         if isinstance(given, Mapping):
@@ -122,32 +124,33 @@ def _read_file(path: Path, id_column: str, max_expansion: int) -> tuple[pl.Serie
             f"{path} is not a file of item vectors; give .parquet, .npz with the arrays ids and "
             f"vectors, or .npy with the ids in {path.stem}.ids.txt"
         )
-    with reading(str(path)):
+    with reading(str(path)), here([path]) as (at,):
         if suffix == ".parquet":
-            check_file(path, max_expansion)
-            return _of_frame(pl.read_parquet(path), id_column, str(path))
+            check_file(at, max_expansion, path)
+            return _of_frame(pl.read_parquet(at), id_column, str(path))
         if suffix == ".npz":
-            return _of_npz(path, max_expansion)
-        with path.open("rb") as file:
+            return _of_npz(path, at, max_expansion)
+        with at.open("rb") as file:
             # np.load takes all that it does not know for a pickle, and proposes to run it
             if file.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
                 raise InputError(f"{path} is not a file that numpy.save has made; save it again")
-        vectors = np.load(path, allow_pickle=False)
+        vectors = np.load(at, allow_pickle=False)
     beside = path.with_name(f"{path.stem}.ids.txt")
-    if not beside.is_file():
+    if not is_file(beside):
         raise InputError(f"{path} needs the ids of its rows in {beside}, one per line")
-    with reading(str(beside)):
-        lines = beside.read_text(encoding="utf-8").splitlines()
+    with reading(str(beside)), here([beside]) as (at,):
+        lines = at.read_text(encoding="utf-8").splitlines()
     return pl.Series("item", lines, dtype=pl.String), vectors
 
 
-def _of_npz(path: Path, max_expansion: int) -> tuple[pl.Series, NDArray[Any]]:
-    with path.open("rb") as file:
+def _of_npz(path: Path, at: Path, max_expansion: int) -> tuple[pl.Series, NDArray[Any]]:
+    """at: where the file is that `path` names."""
+    with at.open("rb") as file:
         if not zipfile.is_zipfile(file):
             raise InputError(f"{path} is not a file that numpy.savez has made; save it again")
         expanded = sum(part.file_size for part in zipfile.ZipFile(file).infolist())
-    check_expanded(str(path), expanded, path.stat().st_size, max_expansion)
-    with np.load(path, allow_pickle=False) as arrays:
+    check_expanded(str(path), expanded, at.stat().st_size, max_expansion)
+    with np.load(at, allow_pickle=False) as arrays:
         missing = [name for name in ARRAYS if name not in arrays]
         if missing:
             raise InputError(f"{path} has no array {missing[0]!r}; it needs ids and vectors")

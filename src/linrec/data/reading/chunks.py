@@ -113,8 +113,15 @@ def open_table(path: Path, form: Format, options: ReadOptions, at: Path | None =
     strict = None if options.skip_bad_rows and form.scan_readable else form
     with _reading(str(path), there, strict):
         named = {getattr(options, role) for role in ROLES} | set(options.context)
-        scan = with_partitions(_scan(there, form, options), path, named)
+        scan = with_partitions(_opened(there, path, form, options), path, named)
         return Table(scan, str(path), there, form.lines_before, strict)
+
+
+def _opened(there: Path, path: Path, form: Format, options: ReadOptions) -> Scan:
+    try:
+        return _scan(there, form, options)
+    except InputError as error:  # of the file under the name that the caller knows
+        raise InputError(str(error).replace(str(there), str(path))) from error
 
 
 def stretches(table: Table, columns: dict[str, str], chunk_rows: int | None = None) -> list[Rows]:

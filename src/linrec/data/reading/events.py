@@ -24,8 +24,10 @@ from linrec.data.reading.columns import FILE_ORDER, choose_columns, find_column
 from linrec.data.reading.formats import Format, Scan, find_files, list_files
 from linrec.data.reading.numbering import Numbering
 from linrec.data.reading.times import date_text, in_seconds
+from linrec.files.copies import here
 from linrec.files.expansion import check_file
 from linrec.files.guard import reading
+from linrec.files.remote import place
 from linrec.types import EventLog, InputError
 
 FRAME = "the given frame"
@@ -87,15 +89,17 @@ def read_events(source: object, options: ReadOptions) -> ReadResult:
     if files is None:
         table = Table(Scan(as_polars(source).lazy()), FRAME)
         return _read([table], FRAME, "frame", options, None)
-    tables = [_open(path, files.form, options) for path in files.paths]
     beside = files.form.items_beside(files.paths[0])
-    return _read(tables, files.name, files.form.name, options, beside)
+    with here(files.paths) as places:
+        pairs = zip(files.paths, places, strict=True)
+        tables = [_open(path, at, files.form, options) for path, at in pairs]
+        return _read(tables, files.name, files.form.name, options, beside)
 
 
 def files_of(source: object, options: ReadOptions) -> Files | None:
     """The files that a caller means; None if it is something else."""
     if isinstance(source, str | Path):
-        return Files(str(source), *find_files(source, options.format))
+        return Files(str(place(source)), *find_files(source, options.format))
     if _are_paths(source):
         form, paths = list_files(source, options.format)
         return Files(f"{len(paths)} files from {paths[0]} on", form, paths)
@@ -131,9 +135,9 @@ def as_polars(frame: Any) -> pl.DataFrame:
     )
 
 
-def _open(path: Path, form: Format, options: ReadOptions) -> Table:
-    check_file(path, options.max_expansion)
-    return open_table(path, form, options)
+def _open(path: Path, at: Path, form: Format, options: ReadOptions) -> Table:
+    check_file(at, options.max_expansion, path)
+    return open_table(path, form, options, at)
 
 
 def choose(table: Table, options: ReadOptions) -> Chosen:

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from linrec.data.preparing.divided.job import Job
-from linrec.data.preparing.divided.scratch import encode, save, save_tables
+from linrec.data.preparing.divided.scratch import encode, save, save_tables, whole
 from linrec.data.preparing.feature_kinds import infer_kind
 from linrec.data.reading.bad_rows import SkippedRows
 from linrec.data.reading.chunks import (
@@ -25,8 +25,11 @@ from linrec.data.reading.chunks import (
 )
 from linrec.data.reading.formats import format_by_name
 from linrec.data.reading.times import TimesLook, look_at
+from linrec.files.copies import fetch
 from linrec.files.expansion import check_file
+from linrec.files.remote import Address
 
+FETCHED = "log"  # the folder of files that were in storage
 PROBE = pl.Series(["linrec"])  # its hash must be the same on all machines
 
 
@@ -41,6 +44,18 @@ class LogFile(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Fetch:
+    """Copies a file from object storage to where all workers see it."""
+
+    file: LogFile
+
+    def do(self, job: Job) -> None:  # noqa: ARG002 - as every task
+        assert isinstance(self.file.name, Address)
+        with whole(self.file.at) as draft:
+            fetch(self.file.name, draft)
+
+
+@dataclass(frozen=True)
 class Divide:
     """Finds out how a file is divided."""
 
@@ -49,7 +64,7 @@ class Divide:
 
     def do(self, job: Job) -> list[Rows]:
         options = job.options.reading
-        check_file(self.file.at, options.max_expansion)
+        check_file(self.file.at, options.max_expansion, self.file.name)
         return stretches(self.file.open(job, options), job.columns, self.chunk_rows)
 
 

@@ -16,12 +16,19 @@ from linrec.cluster.options import EngineOptions
 from linrec.cluster.pool import Pool, open_pool
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.dataset.summary import Steps, TimesKind, kind_of
-from linrec.data.preparing.divided.chunks import ChunkRead, Divide, LogFile, ReadChunk
+from linrec.data.preparing.divided.chunks import (
+    FETCHED,
+    ChunkRead,
+    Divide,
+    Fetch,
+    LogFile,
+    ReadChunk,
+)
 from linrec.data.preparing.divided.context import ColumnPlan, plan_columns
 from linrec.data.preparing.divided.core import Core
 from linrec.data.preparing.divided.finish import Finished, finish
 from linrec.data.preparing.divided.histories import Range, SortRange
-from linrec.data.preparing.divided.job import Job
+from linrec.data.preparing.divided.job import Job, Step, start
 from linrec.data.preparing.divided.numbering import MergeBucket, Numbered, Starts, number
 from linrec.data.preparing.divided.scatter import Plan, Scatter, Scattered
 from linrec.data.preparing.divided.scratch import remove
@@ -50,6 +57,8 @@ from linrec.data.reading.events import (
 )
 from linrec.data.reading.times import name_of, scaled, together, unit_by
 from linrec.files.atomic import FolderDraft
+from linrec.files.copies import outgoing
+from linrec.files.remote import Address
 from linrec.types import InputError
 
 Progress = Callable[[str, int, int], None]
@@ -82,11 +91,14 @@ def prepare_divided(
     progress: Progress | None = None,
 ) -> SequenceStore:
     """The dataset that `prepare` makes of the same files, made by the workers of an engine."""
-    scratch = FolderDraft(out, overwrite=overwrite)
+    # what is sent to storage is made on a file system first
+    beside = outgoing(out) if isinstance(out, Address) else out
+    scratch = FolderDraft(beside, overwrite=overwrite)
     try:
         folder = scratch.folder.resolve()
         seen = [folder, *(path.resolve() for path in files.paths[:100])]
         with open_pool(engine, seen) as pool:
+            pool.begin(start)
             run = _Run(files, options, pool, sizes or Sizes(), progress)
             finished = run.events(folder)
             return finish(finished, run.tasks, out, overwrite=overwrite, shard_events=shard_events)
@@ -109,17 +121,20 @@ class _Run:
         """The results in the order of the tasks."""
         assert self.job is not None
         found: list[Any] = [None] * len(tasks)
-        for done, (place, result) in enumerate(self.pool.run(self.job.start, tasks), start=1):
+        steps = [Step(self.job, task) for task in tasks]
+        for done, (place, result) in enumerate(self.pool.run(start, steps), start=1):
             found[place] = result
             if self.progress is not None:
                 self.progress(stage, done, len(tasks))
         return found
 
     def events(self, folder: Path) -> Finished:
-        chosen, first = self._open(folder)
-        reading = self._divide()
+        files = self._fetch(folder)
+        chosen, first = self._open(files[0])
+        reading = self._divide(files)
         assert self.job is not None
         read: list[ChunkRead] = self.tasks("reading", reading)
+        remove(folder / FETCHED)
         starts = Starts(np.cumsum([0, *(each.rows for each in read)]).astype(np.int64))
         info, unit = self._info(chosen, first, read)
         order = self._times_kind(info, read, unit)
@@ -134,22 +149,33 @@ class _Run:
             self.job, self.options, info, columns, numbered, ranges, core, removed, order
         )
 
-    def _open(self, folder: Path) -> tuple[Chosen, tuple[str, ...]]:
+    def _fetch(self, folder: Path) -> list[LogFile]:
+        """Where every file can be opened by all workers; copies of what is in storage."""
+        self.job = Job(folder, _for_workers(self.options), self.files.form.name, {}, 1)
+        there = folder / FETCHED
+        files = [
+            LogFile(path, there / f"{n:06d}" / path.name)
+            if isinstance(path, Address)
+            else LogFile(path, path.resolve())
+            for n, path in enumerate(self.files.paths)
+        ]
+        self.tasks("fetching", [Fetch(file) for file in files if isinstance(file.name, Address)])
+        return files
+
+    def _open(self, first: LogFile) -> tuple[Chosen, tuple[str, ...]]:
         """The columns, and what is to be said of the first file."""
         options = self.options.reading
-        path = self.files.paths[0]
-        job = Job(folder, _for_workers(self.options), self.files.form.name, {}, 1)
-        table = LogFile(path, path.resolve()).open(job, options)
+        assert self.job is not None
+        table = first.open(self.job, options)
         chosen = choose(table, options)
-        self.job = replace(job, columns=chosen.all)
+        self.job = replace(self.job, columns=chosen.all)
         time = chosen.columns.get("time")
         return chosen, () if time is None else precision_note(table, time)
 
-    def _divide(self) -> list[ReadChunk]:
+    def _divide(self, files: list[LogFile]) -> list[ReadChunk]:
         # where rows are left out, what is said of them follows the usual division
         usual = reading_chunks.CHUNK_ROWS
         rows = usual if self.options.skip_bad_rows else min(self.sizes.chunk_rows, usual)
-        files = [LogFile(path, path.resolve()) for path in self.files.paths]
         found = self.tasks("opening", [Divide(file, rows) for file in files])
         stretches = [(file, each) for file, some in zip(files, found, strict=True) for each in some]
         buckets = -(-sum(_rows(*each) for each in stretches) // self.sizes.bucket_rows)

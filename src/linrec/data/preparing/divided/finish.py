@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from linrec.data.dataset.context_files import array_name
 from linrec.data.dataset.ids import IdMap
+from linrec.data.dataset.remote_store import dataset_folder
 from linrec.data.dataset.store import SequenceStore
 from linrec.data.dataset.store_files import EventFiles, ShardEntry, write_users
 from linrec.data.dataset.summary import Steps, TimesKind
@@ -29,7 +30,6 @@ from linrec.data.preparing.facts import Facts, Made, summary_of, total
 from linrec.data.preparing.options import PrepareOptions
 from linrec.data.reading.bad_rows import SAMPLE_FILE
 from linrec.data.reading.events import ReadInfo
-from linrec.files.atomic import write_folder
 
 RunTasks = Callable[[str, Sequence[Any]], list[Any]]
 
@@ -59,7 +59,7 @@ def finish(
     catalogue = catalogue_of(items, made.read, made.options)
     skipped = made.read.skipped
     more = {SAMPLE_FILE: skipped.sample()} if skipped.total else {}
-    with write_folder(out, overwrite) as draft:
+    with dataset_folder(out, overwrite) as draft:
         layout = Layout.of(draft.resolve(), offsets, shard_events)
         layout.create(_kinds(made))
         facts, steps = _write(made, run, layout, lengths)
@@ -70,7 +70,8 @@ def finish(
         )  # fmt: skip
         store = _store(made, draft, entries, catalogue, (offsets, users, summary_of(described)))
         store.write_manifest(draft, entries, more)
-    return SequenceStore.open(out)
+    # its fingerprint was just made from these files
+    return SequenceStore.open(out, verify=False)
 
 
 def _number_items(made: Finished) -> pl.Series:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from linrec.data.preparing.options import PrepareOptions
 from linrec.types import InputError
@@ -46,11 +46,23 @@ class Job:
     def histories(self, place: int) -> Path:
         return self.folder / "histories" / f"{place:06d}"
 
-    def start(self) -> Callable[[Task], Any]:
-        return self._do
 
-    def _do(self, task: Task) -> Any:
-        try:
-            return task.do(self)
-        except InputError as error:  # of this very type, which can be sent
-            raise InputError(error.args[0]) from error
+class Step(NamedTuple):
+    """A task, with what is known when it is sent; a worker itself knows nothing and is kept."""
+
+    job: Job
+    task: Task
+
+
+def start() -> Callable[[Step], Any]:
+    """A worker."""
+    import linrec.data.preparing.divided.driver  # noqa: F401 - all that tasks will need
+
+    return _do
+
+
+def _do(step: Step) -> Any:
+    try:
+        return step.task.do(step.job)
+    except InputError as error:  # of this very type, which can be sent
+        raise InputError(error.args[0]) from error

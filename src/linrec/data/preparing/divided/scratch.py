@@ -18,7 +18,7 @@ from linrec.files.atomic import writing
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
+def whole(path: Path) -> Iterator[Path]:
     """A path to write to, which then takes the name."""
     draft = path.with_name(f".{uuid.uuid4().hex}")
     with writing(path):
@@ -31,7 +31,7 @@ def _whole(path: Path) -> Iterator[Path]:
 
 
 def save(path: Path, array: NDArray[Any]) -> None:
-    with _whole(path) as draft, draft.open("wb") as file:
+    with whole(path) as draft, draft.open("wb") as file:
         np.save(file, array, allow_pickle=False)
 
 
@@ -46,7 +46,7 @@ def save_tables(path: Path, tables: Sequence[pl.DataFrame]) -> None:
     oldest = pl.CompatLevel.oldest()
     batches = [table.rechunk().to_arrow(compat_level=oldest) for table in tables]
     with (
-        _whole(path) as draft,
+        whole(path) as draft,
         pa.OSFile(str(draft), "wb") as file,
         pa.ipc.new_file(file, batches[0].schema) as writer,
     ):

@@ -22,7 +22,7 @@ from linrec.data.reading.formats.movielens_100k import MOVIELENS_100K
 from linrec.data.reading.formats.parquet import PARQUET
 from linrec.data.reading.formats.recbole import ATOMIC
 from linrec.files.guard import reading
-from linrec.files.remote import check_local
+from linrec.files.remote import Address, children, entry, is_folder, matching, place
 from linrec.files.text import bare_name, first_line
 from linrec.types import InputError, argument
 
@@ -49,27 +49,37 @@ __all__ = [
 
 def find_files(path: str | Path, format_name: str | None = None) -> tuple[Format, list[Path]]:
     """The files behind a file, a folder or a pattern, in the order of names, and their format."""
-    check_local(path)
-    with reading(str(path), "check the path"):
-        if Path(path).is_dir():
-            files = _in_folder(Path(path), format_name)
-        elif Path(path).exists():
-            files = [Path(path)]
-        elif glob.has_magic(str(path)):
-            matches = map(Path, glob.glob(str(path), recursive=True))  # noqa: PTH207 - takes any path
-            files = sorted(match for match in matches if match.is_file())
+    where = place(path)
+    with reading(str(where), "check the path"):
+        if is_folder(where):
+            files = _in_folder(where, format_name)
+        elif _exists(where):
+            files = [where]
+        elif glob.has_magic(str(where)):
+            files = _matching(where)
         else:
-            raise InputError(f"{path} does not exist; check the path")
+            raise InputError(f"{where} does not exist; check the path")
     if not files:
-        raise InputError(f"no file matches {path}; check the pattern")
-    return list_files(files, format_name, str(path))
+        raise InputError(f"no file matches {where}; check the pattern")
+    return list_files(files, format_name, str(where))
+
+
+def _exists(path: Path) -> bool:
+    return entry(path) is not None if isinstance(path, Address) else path.exists()
+
+
+def _matching(pattern: Path) -> list[Path]:
+    if isinstance(pattern, Address):
+        return [each.path for each in matching(pattern)]
+    matches = map(Path, glob.glob(str(pattern), recursive=True))  # noqa: PTH207 - takes any path
+    return sorted(match for match in matches if match.is_file())
 
 
 def list_files(
     paths: Sequence[str | Path], format_name: str | None = None, name: str = "the list of files"
 ) -> tuple[Format, list[Path]]:
     """Given files in the given order, and their common format."""
-    files = [Path(path) for path in paths]
+    files = [place(path) for path in paths]
     with reading(name, "check the paths"):
         for file in files:
             _require_content(file)
@@ -112,10 +122,15 @@ def _in_folder(folder: Path, format_name: str | None) -> list[Path]:
 
 def _walk(folder: Path) -> Iterator[Path]:
     """Visible files, also those in Hive-style folders such as `date=2024-05-31`."""
-    for path in folder.iterdir():
-        if path.is_dir() and _PARTITION.fullmatch(path.name):
+    inside: list[tuple[Path, bool, bool]]
+    if isinstance(folder, Address):
+        inside = [(each.path, each.is_folder, not each.is_folder) for each in children(folder)]
+    else:
+        inside = [(path, path.is_dir(), path.is_file()) for path in folder.iterdir()]
+    for path, folder_there, file_there in inside:
+        if folder_there and _PARTITION.fullmatch(path.name):
             yield from _walk(path)
-        elif path.is_file() and path.name[0] not in "._":
+        elif file_there and path.name[0] not in "._":
             yield path
 
 
@@ -154,10 +169,16 @@ def _format_by_suffix(path: Path) -> Format | None:
 
 
 def _require_content(path: Path) -> None:
-    check_local(path)
-    if not path.exists():
+    if isinstance(path, Address):
+        there = entry(path)
+        exists, is_file = there is not None, there is not None and not there.is_folder
+        size = 0 if there is None else there.size
+    else:
+        exists, is_file = path.exists(), path.is_file()
+        size = path.stat().st_size if is_file else 0
+    if not exists:
         raise InputError(f"{path} does not exist; check the path")
-    if not path.is_file():
+    if not is_file:
         raise InputError(f"{path} is not a file; give a file, a folder or a pattern")
-    if path.stat().st_size == 0:
+    if size == 0:
         raise InputError(f"{path} is empty; give a file with events")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
+from linrec.files.remote import is_file
+
 
 @dataclass(frozen=True, slots=True)
 class Scan:
@@ -47,7 +49,7 @@ class Format:
 def beside(path: Path, name: str) -> Path | None:
     """A file of that name, plain or gzipped, in the same folder."""
     candidates = (path.with_name(name), path.with_name(f"{name}.gz"))
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
+    return next((candidate for candidate in candidates if is_file(candidate)), None)
 
 
 def scan_text(
