@@ -5,9 +5,9 @@
     python -m benchmarks.scale --parts recommend
     python -m benchmarks.scale --parts evaluate
 
-Training is an epoch of MovieLens-1M at the paper's width. Lists and ranks are for 400,000 users,
+Training is an epoch of MovieLens-1M at the paper's width. Lists and ranks are for 640,000 users,
 pieces of its histories, each several times; the model has drawn weights, which cost what learned
-ones cost. So a command takes a minute or so, against which the start of the engine is to be seen.
+ones cost. So a command takes a minute or two, against which the start of the engine is to be seen.
 Every command is a process of its own, timed from its start to its end; of a training, the epoch
 alone as well, because the evaluation on test is done by the first worker. The limit is what this
 machine can do: two commands of one process each at the same time, which share nothing. Run it while
@@ -47,7 +47,7 @@ TRAINING = [
     "--inner", "256", "--layers", "2", "--window", "512", "--device", "cpu",
 ]  # fmt: skip
 MODEL: dict[str, Any] = {"width": 128, "heads": 8, "layers": 2, "inner": 256, "positions": 256}
-PIECE, PIECES, COPIES = 12, 80_000, 5  # events of a user; users are forty parts of 10,000
+PIECE, PIECES, COPIES = 12, 80_000, 8  # events of a user; users are 64 parts of 10,000
 WAYS = {
     "one process": [],
     "Ray, 1 worker": ["--engine", "ray", "--workers", "1"],

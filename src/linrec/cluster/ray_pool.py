@@ -21,11 +21,12 @@ RESTARTS = 10  # of one worker, before the command gives up
 class RayWorker:
     """Lives in a process of its own; prepares itself with the first task.
 
-    What it is given are references in lists, which Ray does not open before it is called: what
-    they hold imports libraries, and these read the number of threads once.
+    What it is given, pickled or as a reference in a list, is not opened by Ray before it is called:
+    it imports libraries, and these read the number of threads once. The start is pickled, because
+    a worker that is begun again needs it after any reference is gone.
     """
 
-    def __init__(self, start: list[Any]) -> None:
+    def __init__(self, start: bytes) -> None:
         self._start = start
         self._worker: Worker | None = None
 
@@ -42,7 +43,7 @@ class RayWorker:
         if self._worker is None:
             for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):  # as many processes as CPUs
                 os.environ[name] = "1"
-            self._worker = imported().get(self._start[0])()
+            self._worker = imported().cloudpickle.loads(self._start)()
             if "torch" in sys.modules:  # not every task needs it
                 sys.modules["torch"].set_num_threads(1)
         return self._worker
@@ -76,9 +77,9 @@ class RayPool:
         make = self._ray.remote(RayWorker).options(
             num_cpus=1, max_restarts=RESTARTS, max_task_retries=RESTARTS
         )
-        stored = self._ray.put(start)
+        pickled = self._ray.cloudpickle.dumps(start)
         while len(self._actors) < count:
-            self._actors.append(make.remote([stored]))
+            self._actors.append(make.remote(pickled))
 
     def close(self) -> None:
         for actor in self._actors:
