@@ -7,7 +7,7 @@ The log is that of benchmarks.prepare. Every process has one thread. Of the engi
 peak memory is read while they live. `seconds` are those of the command without imports;
 `seconds_of_tasks` those from the first finished task on, without the start of Ray and its workers.
 Writes results/benchmarks/scale-prepare.json, where a row replaces the one of the same events and
-workers (0 is a single process).
+workers (0 is a single process), and the table of docs/scale.md. Run it while nothing else runs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any
 
 from benchmarks.environment import ROOT, environment
 from benchmarks.prepare import generate
-from benchmarks.results import OUT_FOLDER, with_row
+from benchmarks.results import OUT_FOLDER, between, with_row
 
-OUT = OUT_FOLDER / "scale-prepare.json"
+OUT, PAGE = OUT_FOLDER / "scale-prepare.json", ROOT / "docs" / "scale.md"
 COMMAND = "python -m benchmarks.scale_prepare"
 
 _PREPARE = """
@@ -88,6 +88,8 @@ def main() -> None:
     for row in measure(args)["rows"]:
         print({name: row[name] for name in ("workers", "seconds", "seconds_of_tasks", "stages")})
         with_row(args.out, COMMAND, row | environment() | {"threads": 1}, ("events", "workers"))
+    if args.out == OUT:
+        PAGE.write_text(rendered(PAGE.read_text("utf-8")), "utf-8")
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
@@ -112,6 +114,49 @@ def _run(log: Path, out: Path, workers: int) -> dict[str, Any]:
         raise SystemExit(f"prepare failed:\n{done.stderr[-3000:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return {"workers": workers, "parquet_mb": round(log.stat().st_size / 1e6, 1)} | found
+
+
+# ----------------------------------------------------------------------------------------- table
+
+
+def rendered(page: str) -> str:
+    """docs/scale.md with the table between its markers replaced."""
+    return between(page, "scale-prepare", table(json.loads(OUT.read_text("utf-8"))["rows"]))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| events | workers | s | without the start of Ray | MB in a worker | MB in the command |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        workers = str(row["workers"]) if row["workers"] else "a single process"
+        most = f"{max(row['worker_peak_mb']):,}" if row["worker_peak_mb"] else ""
+        lines.append(
+            f"| {row['events']:,} | {workers} | {row['seconds']:.1f} "
+            f"| {row['seconds_of_tasks']:.1f} | {most} | {row['peak_mb']:,} |"
+        )
+    words = [*_faster(rows), *dict.fromkeys(_where(row) for row in rows)]
+    return "\n".join([*lines, "", " ".join(words), ""])
+
+
+def _faster(rows: list[dict[str, Any]]) -> list[str]:
+    """Two workers against one, for each log."""
+    of = {(row["events"], row["workers"]): row for row in rows}
+    texts = []
+    for events in sorted({row["events"] for row in rows}):
+        one, two = of.get((events, 1)), of.get((events, 2))
+        if one is not None and two is not None:
+            whole, tasks = (one[name] / two[name] for name in ("seconds", "seconds_of_tasks"))
+            texts.append(
+                f"Of {events:,} events, two workers are {whole:.2f} times as fast as one, and "
+                f"{tasks:.2f} times without the start of Ray."
+            )
+    return texts
+
+
+def _where(row: dict[str, Any]) -> str:
+    return f"{row['machine']}, {row['date']}, commit {row['commit']}."
 
 
 def _arguments() -> argparse.Namespace:

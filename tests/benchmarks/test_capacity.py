@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks import scale, scale_prepare
 from benchmarks.capacity import ADAM, Constants, Size, items_per_gb, stages, table
 from benchmarks.results import OUT_FOLDER
 from linrec.backbones import ModelConfig, build
@@ -64,7 +65,8 @@ def test_a_table_in_training_has_the_bytes_that_are_said() -> None:
     assert abs(items_per_gb(width, sparse=False) * ADAM * width - 1e9) < ADAM * width
 
 
-def test_the_page_has_the_table_of_the_constants() -> None:
-    shown = table(Size(10**10, 10**8, 10**7), Constants.read())
-    page = (OUT_FOLDER.parents[1] / "docs" / "scale.md").read_text("utf-8")
-    assert shown in page
+def test_no_figure_on_the_page_was_typed_in() -> None:
+    page = scale_prepare.PAGE.read_text("utf-8")
+    assert table(Size(10**10, 10**8, 10**7), Constants.read()) in page
+    assert scale.tables() in page
+    assert scale_prepare.rendered(page) == page
