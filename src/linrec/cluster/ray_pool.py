@@ -21,29 +21,29 @@ RESTARTS = 10  # of one worker, before the command gives up
 class RayWorker:
     """Lives in a process of its own; prepares itself with the first task.
 
-    What it is given, pickled or as a reference in a list, is not opened by Ray before it is called:
-    it imports libraries, and these read the number of threads once. The start is pickled, because
-    a worker that is begun again needs it after any reference is gone.
+    What it is given are references in lists, which Ray does not open before it is called: what
+    they hold imports libraries, and these read the number of threads once. Each task brings the
+    start too, because a worker that is begun again knows nothing.
     """
 
-    def __init__(self, start: bytes) -> None:
-        self._start = start
+    def __init__(self) -> None:
         self._worker: Worker | None = None
 
-    def begin(self) -> None:
+    def begin(self, start: list[Any]) -> None:
         """What goes wrong here is told by the first task, which tries it again."""
         with suppress(Exception):
-            self._prepared()
+            self._prepared(start[0])
 
-    def do(self, task: list[Any]) -> Any:
-        worker = self._prepared()
-        return worker(imported().get(task[0]))
+    def do(self, start_and_task: list[Any]) -> Any:
+        start, task = start_and_task
+        worker = self._prepared(start)
+        return worker(imported().get(task))
 
-    def _prepared(self) -> Worker:
+    def _prepared(self, start: Any) -> Worker:
         if self._worker is None:
             for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):  # as many processes as CPUs
                 os.environ[name] = "1"
-            self._worker = imported().cloudpickle.loads(self._start)()
+            self._worker = imported().get(start)()
             if "torch" in sys.modules:  # not every task needs it
                 sys.modules["torch"].set_num_threads(1)
         return self._worker
@@ -53,13 +53,14 @@ class RayPool:
     def __init__(self, ray: Any, workers: int) -> None:
         self._ray, self.workers = ray, workers
         self._start: Callable[[], Worker] | None = None
+        self._stored: Any = None  # a reference to the start, held while there are workers
         self._actors: list[Any] = []
 
     def begin(self, start: Callable[[], Worker]) -> None:
         """All workers; their processes start while the caller goes on."""
         self._grow(start, self.workers)
         for actor in self._actors:
-            actor.begin.remote()
+            actor.begin.remote([self._stored])
 
     def run(self, start: Callable[[], Worker], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Workers stay for the next run that starts them alike."""
@@ -73,13 +74,12 @@ class RayPool:
     def _grow(self, start: Callable[[], Worker], count: int) -> None:
         if start != self._start:
             self.close()
-        self._start = start
+            self._start, self._stored = start, self._ray.put(start)
         make = self._ray.remote(RayWorker).options(
             num_cpus=1, max_restarts=RESTARTS, max_task_retries=RESTARTS
         )
-        pickled = self._ray.cloudpickle.dumps(start)
         while len(self._actors) < count:
-            self._actors.append(make.remote(pickled))
+            self._actors.append(make.remote())
 
     def close(self) -> None:
         for actor in self._actors:
@@ -95,7 +95,8 @@ class RayPool:
         while waiting or busy:
             while idle and waiting:
                 actor, (place, task) = idle.pop(), waiting.pop()
-                busy[actor.do.remote([self._ray.put(task)])] = (place, actor)
+                given = [self._stored, self._ray.put(task)]
+                busy[actor.do.remote(given)] = (place, actor)
             (done, *_), _ = self._ray.wait(list(busy), num_returns=1)
             place, actor = busy.pop(done)
             yield place, self._result(done)

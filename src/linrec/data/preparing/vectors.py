@@ -131,7 +131,7 @@ def _read_file(path: Path, id_column: str, max_expansion: int) -> tuple[pl.Serie
         if suffix == ".npz":
             return _of_npz(path, at, max_expansion)
         with at.open("rb") as file:
-            # np.load takes all that it does not know for a pickle, and proposes to run it
+            # what np.load does not know it takes for an object to be run, and proposes to
             if file.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
                 raise InputError(f"{path} is not a file that numpy.save has made; save it again")
         vectors = np.load(at, allow_pickle=False)
