@@ -122,7 +122,7 @@ def engine_costs(
 
 
 def settle(engine: Engine, append: Callable[[Engine], None]) -> None:
-    """Append until SQLite has copied the log into the file and begins it anew.
+    """Append until the write-ahead log no longer grows: SQLite then starts it from the beginning.
 
     Until then every commit makes the log longer, which costs the file system more than writing in
     place; a server is past that after about a thousand events.

@@ -32,7 +32,7 @@ from tests.contracts.cases import (
 TWO_ATTENTIONS = pytest.mark.parametrize("attention", ["softmax", "linrec-decay"])
 
 
-class Told(NamedTuple):
+class Predictions(NamedTuple):
     """What a model makes of all targets of an epoch."""
 
     targets: Tensor  # [T], items
@@ -61,7 +61,7 @@ def batches_of(made: Backbone, rows: Sequences, **changes: Any) -> list[Sequence
     return list(batches.with_seen(SeenIndex.of(split.train), RepeatIndex.of(split.train)))
 
 
-def told(made: Backbone, rows: Sequences, **changes: Any) -> Told:
+def predictions_of(made: Backbone, rows: Sequences, **changes: Any) -> Predictions:
     numbered = replace(rows, items=np.arange(1, len(rows.items) + 1, dtype=np.int32))
     parts = []
     for batch, which in zip(
@@ -72,7 +72,7 @@ def told(made: Backbone, rows: Sequences, **changes: Any) -> Told:
         with torch.no_grad():
             hidden = made(*batch.events)
         parts.append((batch.targets[at], hidden[at], which.targets[at] - 1))
-    return Told(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    return Predictions(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
 def made_for(backbone: str, attention: str, objective: str) -> Backbone:
@@ -88,7 +88,9 @@ def test_what_a_target_is_does_not_reach_its_own_input(
     events, items, codes = some_events(rows), rows.items.copy(), rows.context.copy()
     items[events] = items[events] % N_ITEMS + 1
     codes[events] = 2 * FIRST + 1 - codes[events]
-    before, after = (told(made, each) for each in (rows, replace(rows, items=items, context=codes)))
+    before, after = (
+        predictions_of(made, each) for each in (rows, replace(rows, items=items, context=codes))
+    )
     asked = torch.from_numpy(np.isin(before.events.numpy(), events))
     assert torch.equal(before.targets != after.targets, asked)
     assert asked.sum() >= (3 if objective == "cloze" else len(rows))
@@ -110,7 +112,7 @@ def test_when_a_target_is_requested_is_known_unless_it_is_to_be_unknown(
         times[event:end] += 1e6
     later = replace(rows, times=times)
     for share, is_known in ((0.0, True), (1.0, False)):
-        first, second = (told(made, each, unknown_time=share) for each in (rows, later))
+        first, second = (predictions_of(made, each, unknown_time=share) for each in (rows, later))
         # of a window only the last event is the one that is requested
         asked = np.isin(first.events.numpy(), events)
         if objective == "cloze":
@@ -135,7 +137,7 @@ def test_a_target_is_not_among_what_was_seen_before_it(backbone: str, objective:
     made, rows = made_for(backbone, "linrec-decay", objective), log()
     items = (rows.items - 1) % 5 + 1  # so that items repeat
     rows = replace(rows, items=items.astype(np.int32))
-    which = told(made, rows).events.tolist()
+    which = predictions_of(made, rows).events.tolist()
     listed = []
     for batch in batches_of(made, rows):
         assert batch.seen is not None

@@ -135,22 +135,19 @@ class HotRoutes:
         if self._homes is not None and isinstance(route, HotEvents) and len(requests) == 1:
             elsewhere = self._homes.hand_on(requests[0].user, body, loop)
             if elsewhere is not None:
-                status, content = (
-                    await self._until_there(elsewhere, Event(), receive, loop)
-                    or (elsewhere.results[0])
-                )
+                refused = await self._until_there(elsewhere, Event(), receive, loop)
+                status, content = refused or elsewhere.results[0]
                 if status != NOT_TAKEN:
                     await _send_response(status, content, send)
-                    return int(status)
+                    return status
         cancelled = Event()
         waiting = Waiting(len(requests), loop)
         try:
             route.enqueue(requests, waiting.deliveries(self._arrivals_of(loop)), cancelled)
         except (BusyError, ClosedError):
             return None
-        response = await self._until_there(waiting, cancelled, receive, loop) or route.response(
-            parsed, waiting.results
-        )
+        refused = await self._until_there(waiting, cancelled, receive, loop)
+        response = refused or route.response(parsed, waiting.results)
         if response is not None:
             await _send_response(*response, send)
         return None if response is None else response[0]
