@@ -185,7 +185,7 @@ def test_train_with_a_recipe(linrec: Command, dataset: Path, tmp_path: Path) -> 
 
 def test_recipes(linrec: Command) -> None:
     shown = linrec("recipes").out
-    for name in ("default", "small", "paper-ml-1m", "paper-gowalla"):
+    for name in ("default", "small", "ml-1m", "paper-ml-1m", "paper-gowalla"):
         assert name in shown
     assert "max_length 200" in shown
     assert "nothing" in shown  # the default differs in nothing from itself

@@ -104,6 +104,16 @@ def test_autocast_does_not_narrow_the_sums(mechanism, causal) -> None:
         torch.testing.assert_close(resumed, expected)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_softmax_of_bfloat16_is_taken_in_float32_on_the_cpu(causal, autocast) -> None:
+    """torch's bfloat16 kernel rounds on the way; only the result is rounded here."""
+    narrow = random_case(70, padding="random", dtype=torch.float32).to(torch.bfloat16)
+    expected = attend("softmax", narrow.to(torch.float32), causal).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        assert torch.equal(attend("softmax", narrow, causal), expected)
+
+
 @pytest.mark.parametrize("mechanism", LINEAR)
 def test_a_long_history_in_bfloat16_is_summed_in_float32(mechanism) -> None:
     """In bfloat16 a running sum of ones stops at 256; the last event must still count."""

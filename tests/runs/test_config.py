@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,21 @@ def test_shipped_recipes_are_whole() -> None:
     assert (default.model.head_norm, default.model.time_gaps) == (True, True)
     assert default.loss.seen_aware
     assert default.model.max_length is None
+    whole, last = found["ml-1m"], found["ml-1m-last-200"]
+    assert (whole.model.max_length, last.model.max_length) == (None, 200)
+    decided = {"model": {"repeat_head": "off"}, "training": {"seen": "hide"}}
+    assert whole.as_dict() == _merged(default.as_dict(), decided, whole.description)
+    short = {"model": {"max_length": 200, "positions": 200}}
+    assert last.as_dict() == _merged(whole.as_dict(), short, last.description)
     paper = found["paper-ml-1m"]
     assert (paper.model.width, paper.model.max_length, paper.window) == (128, 200, 200)
+
+
+def _merged(
+    content: dict[str, Any], changes: dict[str, dict[str, Any]], description: str
+) -> dict[str, Any]:
+    changed = {part: content[part] | values for part, values in changes.items()}
+    return content | changed | {"description": description}
 
 
 def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
