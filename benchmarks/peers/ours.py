@@ -1,4 +1,6 @@
-"""linrec's SASRec with the attention that the task names, by its own training and evaluation."""
+"""linrec's SASRec, with the attention that the task names or as a recipe has it, trained and
+evaluated by linrec itself.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,12 @@ from linrec.evaluation import RankOptions, rank_targets
 from linrec.evaluation.metrics import means
 from linrec.evaluation.scorer import model_scorer
 from linrec.runs.config import RunConfig, TrainingConfig
+from linrec.runs.recipes import recipe
 from linrec.training.callbacks import Callback, CallbackList
 from linrec.training.loop import Trainer
+from linrec.training.precision import with_precision
+
+RECIPES = ("default",)  # variants that are no attention: a recipe as it ships
 
 
 class Enough(Exception):  # noqa: N818 - nothing is wrong
@@ -41,10 +47,12 @@ class Timekeeper(Callback):
 def main() -> None:
     task = begin()
     with tempfile.TemporaryDirectory() as folder:
-        seconds, store = timed(lambda: prepare(task.inter, f"{folder}/data"))
+        # the log's times are places in the history; a model that reads times takes as long on them
+        seconds, store = timed(lambda: prepare(task.inter, f"{folder}/data", times="real"))
         split = leave_one_out(store.sequences())
         config = run_config(task)
         model = build(config.model, ItemFeatures.ids(store.n_items))
+        config = with_precision(config, model, split, None)
         found: dict[str, Any] = {"version": f"linrec {version('linrec')}", "setup_seconds": seconds}
         if task.seconds:
             clock = Clock(task)
@@ -62,6 +70,9 @@ def main() -> None:
 
 
 def run_config(task: Task) -> RunConfig:
+    if task.variant in RECIPES:
+        changes = {"repeat_head": "off", "seen": "hide", "device": "cpu"}
+        return recipe(task.variant, changes)
     model = ModelConfig(
         attention=task.variant, width=task.width, heads=task.heads, layers=task.layers,
         inner=task.inner, dropout=task.dropout, positions=task.length, max_length=task.length,
@@ -73,7 +84,8 @@ def evaluated(
     model: Backbone, store: SequenceStore, split: Split, task: Task, protocol: str
 ) -> dict[str, float]:
     """Full ranking with seen items hidden, or the sampled protocols; negatives drawn again."""
-    options = RankOptions(reads=task.length)
+    reads = None if task.variant in RECIPES else task.length
+    options = RankOptions(reads=reads)
     ranking = rank_targets(model_scorer(model), store, split.test, protocol, options)
     found = means(ranking.ranks, (task.k,))
     return {name: value for name, value in found.items() if name != "mrr"}

@@ -17,6 +17,7 @@ TITLES = {
     "softmax": "linrec, `softmax`",
     "linrec": "linrec, `linrec`",
     "linrec-decay": "linrec, `linrec-decay`",
+    "default": "linrec, recipe `default`: 4 layers, whole histories, times",
 }
 # figure -> its column; each is shown with its multiple of ours
 FIGURES = {

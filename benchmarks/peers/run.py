@@ -46,6 +46,7 @@ PEERS: dict[str, tuple[str, str, int, int]] = {
     "softmax": ("ours", "softmax", 4096, 0),
     "linrec": ("ours", "linrec", 4096, 0),
     "linrec-decay": ("ours", "linrec-decay", 4096, 0),
+    "default": ("ours", "default", 0, 0),  # as it ships: its own size, batches and precision
 }
 # rare items are left out as most papers on ML-1M do; Gowalla comes without them
 DATASETS: dict[str, dict[str, Any]] = {

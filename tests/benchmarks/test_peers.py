@@ -45,7 +45,9 @@ def measured(
 
 @pytest.mark.slow
 @pytest.mark.peer
-@pytest.mark.parametrize("peer", ["linrec-decay", "recbole-linrec", "rectools", "replay"])
+@pytest.mark.parametrize(
+    "peer", ["linrec-decay", "default", "recbole-linrec", "rectools", "replay"]
+)
 def test_a_peer_answers(
     events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peer: str
 ) -> None:
