@@ -75,6 +75,8 @@ def parser() -> argparse.ArgumentParser:
     add("--epochs", type=_positive, help="epochs of every cell, in place of its budget")
     add("--hours", type=float, help="stop after so many hours; the same command resumes")
     add("--threads", type=_positive, help="CPU threads of this process")
+    add("--rounds", type=_positive, default=Options.rounds,
+        help="rounds of each timing, of which the fastest counts (4)")  # fmt: skip
     add("--recipe", help="a recipe in place of the paper's, to try everything at a small size")
     add("--collect", type=Path, metavar="RESULTS",
         help="train nothing; copy what the results folder of another clone has finished, "
@@ -88,6 +90,7 @@ def _options(given: argparse.Namespace) -> Options:
     return Options(
         data=_paths(given.data), runs=given.runs, results=given.results, cells=given.cells,
         recipe=given.recipe, epochs=given.epochs, hours=given.hours, threads=given.threads,
+        rounds=given.rounds,
     )  # fmt: skip
 
 

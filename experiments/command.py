@@ -75,7 +75,11 @@ def _analyse(
 
 
 def _time(tables: Sequence[str], options: Options, console: Console) -> None:
-    jobs = {"scaling": timing.jobs_of_backbones, "lengths": timing.jobs_of_lengths}
+    jobs = {
+        "scaling": timing.jobs_of_backbones,
+        "lengths": timing.jobs_of_lengths,
+        "reach": timing.jobs_of_reach,
+    }
     for table in [table for table in jobs if table in tables]:
         print_line(console, f"{table}: timing; nothing else should run on this machine meanwhile")
         timing.measure_all(jobs[table](options), options.results / table, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
+from typing import Any
 
 from experiments import comparisons
 from experiments.cells import Cell, default_mechanisms, default_parts, default_seeds
@@ -17,6 +18,17 @@ from linrec.evaluation.by_gap import GAPS
 Read = Callable[[Outcome], float | None]
 
 KNOWN, UNKNOWN, POP100 = "test-full", "test-full-unknown-time", "test-pop100"
+
+_WHOLE, _SHORT = default_seeds("ml-1m")[0], default_parts()[0]
+_TIMELESS = next(cell for cell in default_parts() if cell.variant.endswith("without-times"))
+GROUPED = {
+    "default, request time known": (_WHOLE, KNOWN),
+    "default, request time unknown": (_WHOLE, UNKNOWN),
+    "short training, request time known": (_SHORT, KNOWN),
+    "short training, request time unknown": (_SHORT, UNKNOWN),
+    "short training, without times": (_TIMELESS, KNOWN),
+}
+"""What is shown by the gap before the target: its label, its cell, the evaluation."""
 
 
 def _metric(evaluation: str, metric: str) -> Read:
@@ -75,26 +87,26 @@ def parts_table(options: Options) -> str:
 
 def gaps_table(options: Options) -> str:
     """NDCG@10 by the time between the target and the event before it."""
-    whole = default_seeds("ml-1m")[0]
-    timeless = next(cell for cell in default_parts() if cell.variant.endswith("without-times"))
-    shown = {
-        "default, request time known": (whole, KNOWN),
-        "default, request time unknown": (whole, UNKNOWN),
-        "without times": (timeless, KNOWN),
-    }
-    found = {}
-    for label, (cell, name) in shown.items():
-        known = complete(cell, options)
-        if known is not None and name in known["evaluations"]:
-            found[label] = known["evaluations"][name]["by_gap"]
+    found = by_gap(options)
     counts = next(iter(found.values()), {})
-    columns = tuple(f"{gap} ({counts[gap]['n_users']:,})" for gap in GAPS if gap in counts)
+    columns = tuple(f"{gap} ({one['n_users']:,})" for gap, one in counts.items())
     rows = [
-        Row((label,), [figures[gap]["metrics"]["ndcg@10"] for gap in GAPS if gap in figures],
-            note=options.note(shown[label][0]))
-        for label, figures in found.items()
+        Row((label,), [groups[gap]["metrics"]["ndcg@10"] for gap in counts],
+            note=options.note(GROUPED[label][0]))
+        for label, groups in found.items()
     ]  # fmt: skip
     return table(Layout(("model",), columns, highlight=False), rows) if rows else ""
+
+
+def by_gap(options: Options) -> dict[str, dict[str, Any]]:
+    """Label -> the figures of each gap, of the models that are trained; seed 0."""
+    found = {}
+    for label, (cell, name) in GROUPED.items():
+        known = complete(cell, options)
+        if known is not None and name in known["evaluations"]:
+            groups = known["evaluations"][name]["by_gap"]
+            found[label] = {gap: groups[gap] for gap in GAPS if gap in groups}
+    return found
 
 
 def label_of(cell: Cell) -> str:

@@ -11,11 +11,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from experiments.cells import ABLATED, BACKBONES, COMPARED, Cell, by_max_length
+from experiments.cells import ABLATED, BACKBONES, COMPARED, READS, Cell, by_max_length
 from experiments.costs import of_lengths
-from experiments.datasets import DATASETS
+from experiments.datasets import ALL, DATASETS
+from experiments.default_model import by_gap
 from experiments.outcomes import Options, Outcome
 from experiments.quality import reads, span
+from experiments.reach import reach_figures
 from experiments.smoothness import measured
 
 COLOURS = {"softmax": "tab:gray", "linrec": "tab:blue", "linrec-decay": "tab:orange",
@@ -35,6 +37,8 @@ def all_figures(options: Options) -> dict[str, bytes]:
         "heatmap": heatmap(options),
         "conditions": conditions(options),
         "reach": reach(options),
+        "default": default(options),
+        "long": long(options),
     }
     return {name: _png(figure) for name, figure in drawn.items() if figure is not None}
 
@@ -185,6 +189,48 @@ def reach(options: Options) -> Figure | None:
     axes.set_xlabel("length of the user's history")
     _plain(axes, "test NDCG@10, full ranking")
     axes.legend(fontsize=8, title="reads", title_fontsize=8)
+    return figure
+
+
+def default(options: Options) -> Figure | None:
+    """The default model by the time between the target and the event before it."""
+    found = {label: groups for label, groups in by_gap(options).items() if "default" in label}
+    if not found:
+        return None
+    figure = _figure(8, 3.4)
+    axes, width = figure.subplots(), 0.8 / len(found)
+    for place, (label, groups) in enumerate(found.items()):
+        shift = (place - (len(found) - 1) / 2) * width
+        means = [one["metrics"][METRIC] for one in groups.values()]
+        bars = axes.bar(np.arange(len(means)) + shift, means, width * 0.95,
+                        label=label.removeprefix("default, "))  # fmt: skip
+        axes.bar_label(bars, fmt="%.3f", fontsize=7)
+    ticks = [f"{gap}\n{one['n_users']:,} users" for gap, one in groups.items()]
+    axes.set_xticks(range(len(ticks)), ticks, fontsize=8)
+    axes.set_xlabel("time between the target and the event before it")
+    _plain(axes, "test NDCG@10, full ranking")
+    axes.legend(fontsize=8)
+    return figure
+
+
+def long(options: Options) -> Figure | None:
+    """Do long histories pay? By what the default model reads, a panel per dataset."""
+    known = reach_figures(options)
+    if not known:
+        return None
+    figure = _figure(3.1 * len(known), 3.2)
+    panels = np.atleast_1d(figure.subplots(1, len(known)))
+    for axes, (dataset, attentions) in zip(panels, known.items(), strict=True):
+        ticks = [f"{length:,}" if length else "all" for length in READS]
+        for name, points in attentions.items():
+            axes.plot([ticks.index(length) for length, _ in points],
+                      [value for _, value in points], marker="o",
+                      color=COLOURS[name], label=name)  # fmt: skip
+        axes.set_xticks(range(len(ticks)), ticks)
+        axes.set_xlabel("newest events read")
+        axes.set_title(ALL[dataset].title, fontsize=10)
+        _plain(axes, "test NDCG@10")
+        axes.legend(fontsize=8)
     return figure
 
 

@@ -24,7 +24,7 @@ import linrec
 from benchmarks.environment import ROOT, environment
 from benchmarks.memory import peak_mb
 from benchmarks.results import write_json
-from experiments.cells import BACKBONES, COMPARED, Cell
+from experiments.cells import BACKBONES, COMPARED, REACH_EPOCHS, Cell, reach
 from experiments.datasets import is_given, open_dataset
 from experiments.outcomes import Options, Outcome, read
 from linrec.training.callbacks import Callback
@@ -37,7 +37,10 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True)
 class Job:
-    """One measurement; without a dataset, on synthetic histories of `length` events."""
+    """One measurement; without data, on synthetic histories of `length` events.
+
+    The evaluation is timed too where the dataset is named.
+    """
 
     name: str
     settings: dict[str, Any]
@@ -121,6 +124,20 @@ def jobs_of_backbones(options: Options) -> list[list[Job]]:
             groups.append([
                 Job(cell.name, cell.settings(options.recipe), dataset, 0, path, options.steps)
                 for cell in cells
+            ])  # fmt: skip
+    return groups
+
+
+def jobs_of_reach(options: Options) -> list[list[Job]]:
+    """What each row of the tables on long histories costs to train."""
+    groups = []
+    for dataset in REACH_EPOCHS:
+        given = options.data.get(dataset)
+        if is_given(dataset, given, options.runs):
+            path = str(open_dataset(dataset, given, options.runs).path)
+            groups.append([
+                Job(cell.name, cell.settings(options.recipe), "", 0, path, options.steps)
+                for cell in reach(dataset)
             ])  # fmt: skip
     return groups
 

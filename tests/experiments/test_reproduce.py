@@ -46,6 +46,7 @@ def test_empty_results_are_filled(reproduced: Options) -> None:
         assert known["command"].startswith(f"linrec train runs/data-{cell.dataset} --out runs/")
     assert len(list((reproduced.results / "scaling").glob("*.json"))) == 15
     assert len(list((reproduced.results / "lengths").glob("*.json"))) == 6
+    assert len(list((reproduced.results / "reach").glob("*.json"))) == 6
     assert len(list((reproduced.results / "attention").glob("*.json"))) == 3
 
 
@@ -54,7 +55,9 @@ def test_the_pages_show_it_all(reproduced: Options) -> None:
     page = (reproduced.results.parent / "docs" / "results.md").read_text("utf-8")
     images = reproduced.results.parent / "docs" / "images"
     names = {path.stem for path in images.glob("*.png")}
-    assert names == {"quality", "cost", "ablation", "heatmap", "conditions", "reach"}
+    assert names == {
+        "quality", "cost", "ablation", "heatmap", "conditions", "reach", "default", "long",
+    }  # fmt: skip
     assert set(re.findall(r"\(images/(\w+)\.png\)", page)) == names
     paper = page.split("## Beyond the paper: the default model")[0]
     ours = paper.split("**ML-1M**")[1:]
