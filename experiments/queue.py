@@ -80,7 +80,7 @@ def _train_if_unfinished(cell: Cell, options: Options, logger: CellLogger) -> bo
 def _add_figures_by_length(cell: Cell, options: Options) -> None:
     """Older results lack some figures of the tables and get them from their run folder."""
     known, folder = options.outcome(cell), options.folder(cell)
-    if known is None or "diverged" in known or "by_length" in known:
+    if known is None or "diverged" in known or known.get("by_length"):
         return
     given = options.data.get(cell.dataset)
     available = is_given(cell.dataset, given, options.runs)

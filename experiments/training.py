@@ -20,6 +20,7 @@ from experiments.progress import CellLogger, seconds_spent
 from linrec.data.dataset.splits import leave_one_out
 from linrec.evaluation import BASELINES, RankOptions, means, rank_targets
 from linrec.evaluation.by_gap import seconds_before_target
+from linrec.evaluation.comparison import owners_of
 from linrec.evaluation.scorer import model_scorer
 from linrec.runs.checkpoint import Progress
 from linrec.runs.evaluations import evaluation_name
@@ -30,6 +31,8 @@ PROTOCOLS = ("full", "pop100")
 METRICS = ("recall@10", "mrr", "ndcg@10")
 LENGTHS = (50, 100, 200, 500)
 """Where users are grouped by the length of their history."""
+LONG_LENGTHS = (*LENGTHS, 1_000, 2_000)
+"""The same where users come back to items, and histories are longer."""
 
 
 def train(cell: Cell, options: Options, data: linrec.SequenceStore, logger: CellLogger) -> bool:
@@ -138,7 +141,8 @@ def with_baselines(
     if recommender.config.model.time_gaps:
         unknown = recommender.evaluate(data, request_time="unknown", baselines=False)
         figures[f"{name}-unknown-time"] = unknown.to_dict()
-    return {"evaluations": figures, "by_length": []}
+    groups = by_length(run.load_evaluation(name)[1], LONG_LENGTHS)
+    return {"evaluations": figures, "by_length": groups}
 
 
 def evaluations(recommender: linrec.Recommender) -> dict[str, dict[str, Any]]:
@@ -172,14 +176,15 @@ def with_gaps_of_others(
     return {name: metrics[name] for name in METRICS}
 
 
-def by_length(ranks: pl.DataFrame) -> list[dict[str, Any]]:
+def by_length(ranks: pl.DataFrame, lengths: tuple[int, ...] = LENGTHS) -> list[dict[str, Any]]:
     """The figures of users with short, longer and long histories."""
     groups = []
-    for low, high in zip((0, *LENGTHS), (*LENGTHS, sys.maxsize), strict=True):
+    for low, high in zip((0, *lengths), (*lengths, sys.maxsize), strict=True):
         some = ranks.filter(pl.col("history_length").is_between(low, high, closed="left"))
         if len(some):
-            metrics = means(some["rank"].to_numpy(), (10,))
+            metrics = means(some["rank"].to_numpy(), (10,), owners_of(some))
             upper = None if high == sys.maxsize else high
             figures = {name: metrics[name] for name in METRICS}
-            groups.append({"from": low, "to": upper, "users": len(some), **figures})
+            users = some["user"].n_unique()
+            groups.append({"from": low, "to": upper, "users": users, **figures})
     return groups

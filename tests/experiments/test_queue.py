@@ -169,7 +169,7 @@ def test_figures_by_length_are_added_to_results_without_them(fresh: Options) -> 
     fresh.path(cell).write_text(json.dumps(old))
     assert fresh.finished(cell)
     assert train_all([cell], fresh, QUIET)
-    assert "by_length" in outcome(fresh, cell)
+    assert outcome(fresh, cell)["by_length"]
 
 
 def test_cells_are_chosen_by_name_and_counted_once() -> None:

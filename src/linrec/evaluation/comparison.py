@@ -29,7 +29,7 @@ def compare(a: UserRanks, b: UserRanks, metrics: Sequence[str] = ()) -> Comparis
     _check_comparable(a[0], b[0])
     both = _align(a[1], b[1])
     cuts = sorted(set(a[0].ks) & set(b[0].ks))
-    rank_a, rank_b, owners = both["rank"].to_numpy(), both["rank_b"].to_numpy(), _owners(both)
+    rank_a, rank_b, owners = both["rank"].to_numpy(), both["rank_b"].to_numpy(), owners_of(both)
     listed = [name for name in both.columns if f"{name}_b" in both.columns and "@" in name]
 
     def values(name: str, suffix: str) -> Values:
@@ -51,8 +51,11 @@ def _of_lists(values: Values, owners: Owners | None) -> Values:
     return owners.user_means(values[first])
 
 
-def _owners(ranks: pl.DataFrame) -> Owners | None:
-    """Whose the ranks are: rows have one history, and each user's rows stand together."""
+def owners_of(ranks: pl.DataFrame) -> Owners | None:
+    """Whose the ranks of an evaluation are; None where every user has one.
+
+    Rows have one history, and each user's rows stand together.
+    """
     user = ranks["user"].rle_id().to_numpy().astype(np.int64)
     row = ranks.select(pl.struct("user", "history_length").rle_id()).to_series().to_numpy()
     if len(ranks) == 0 or user[-1] == len(ranks) - 1:
