@@ -40,7 +40,7 @@ ALONE = ("times", "head-norm", "seen-aware-loss", "schedule")
 READS = (50, 200, 1_000, 0)
 """Newest events of a history that a model reads; 0: all of them."""
 REACH_EPOCHS = {
-    "ml-1m": 5, "gowalla-checkins": 4, "congress-hashtags": 4, "complete-journey": 4,
+    "ml-1m": 5, "gowalla-checkins": 4, "congress-hashtags": 3, "complete-journey": 4,
 }  # fmt: skip
 """Where the reach of a model is measured, and the budget: each epoch has every target once."""
 
