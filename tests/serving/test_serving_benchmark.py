@@ -44,6 +44,48 @@ def test_requests_at_a_fixed_rate_count_from_when_they_were_due(run: Path) -> No
     assert found["samples"][0][1]["source"] == "cold-start"
 
 
+def responding(*pieces: bytes) -> dict[str, object]:
+    """What the generator finds at a server that responds in these pieces and closes at the end."""
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readline() and pieces:
+            await reader.readuntil(b"\r\n\r\n{}")
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.02)  # so that it arrives by itself
+            if b"close" in pieces[0]:
+                break
+        writer.close()
+
+    async def measured() -> dict[str, object]:
+        server = await asyncio.start_server(respond, "127.0.0.1", 0)
+        plan = {
+            "port": server.sockets[0].getsockname()[1], "connections": 1, "seconds": 60, "most": 2,
+            "requests": [["/", {}]], "sample": 1,
+        }  # fmt: skip
+        async with server:
+            return await serving_load.load(plan)
+
+    return asyncio.run(measured())
+
+
+def test_a_response_may_come_in_pieces() -> None:
+    pieces = (b"HTTP/1.1 200 OK\r\ncontent-len", b'gth: 9\r\n\r\n{"a"', b": 12}")
+    assert responding(*pieces)["samples"] == [(0, {"a": 12})] * 2
+    refused = responding(b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\n", b"{}")
+    assert (refused["failed"], refused["samples"]) == (2, [(0, {})] * 2)
+
+
+def test_a_connection_that_the_server_closes_is_a_failure() -> None:
+    closing = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}"
+    for pieces in ((), (b"HTTP/1.1 200 OK\r\nconnection: close\r\n",), (closing,)):
+        with pytest.raises(ConnectionError):
+            responding(*pieces)
+    with pytest.raises(ValueError, match="without its length"):
+        responding(b"HTTP/1.1 200 OK\r\n\r\n")
+
+
 def test_parts_of_the_engine(tmp_path: Path) -> None:
     folder = ["--folder", str(tmp_path), "--engine-items", "40", "--engine-repeats", "3"]
     parser = argparse.ArgumentParser()
