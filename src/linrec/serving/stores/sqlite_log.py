@@ -26,6 +26,7 @@ from time import monotonic
 COPY_AFTER = 2_000
 LOG_PAGES = 12_000  # at which SQLite copies by itself: large commits, or many processes
 WRITE_SECONDS = 0.02  # between the two steps, and two attempts at the second
+COPY = "PRAGMA wal_checkpoint(PASSIVE)"  # as much as readers allow, without waiting for anybody
 SYNC_FILE_RANGE_WRITE = 2  # Linux: begin to write, and do not wait
 
 
@@ -89,7 +90,7 @@ class LogCopier:
 def _copy(connection: sqlite3.Connection) -> bool:
     """Whether the whole log is in the file. The commit is safe in any case, as when it is not."""
     try:
-        busy, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        busy, pages, copied = connection.execute(COPY).fetchone()
     except sqlite3.Error:  # a full disk, for example: SQLite's own copying says nothing, either
         return False
     return not busy and pages == copied
