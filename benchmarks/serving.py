@@ -107,6 +107,7 @@ def served(run: Path, place: str, threads: int) -> Iterator[int]:
 def generated(plan: dict[str, Any]) -> dict[str, Any]:
     """Run the generator, on the last core; a failed request would make its figures worthless."""
     plan = plan | {"core": (os.cpu_count() or 1) - 1}
+    os.sync()  # what others have written is not to be written meanwhile
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.serving_load"], input=json.dumps(plan),
         cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False,
