@@ -21,10 +21,10 @@ from pathlib import Path
 from threading import Thread
 from time import monotonic
 
-# rows written, by which time the log has some 4,000 pages: pages of users who come back meanwhile
-# are copied once, and fewer commits wait for the copying
-COPY_AFTER = 2_000
-LOG_PAGES = 12_000  # at which SQLite copies by itself: large commits, or many processes
+# rows written, by which time the log has some 2,000 pages: pages of users who come back meanwhile
+# are copied once, and the more there are, the longer a commit or two take
+COPY_AFTER = 1_000
+LOG_PAGES = 8_000  # at which SQLite copies by itself: large commits, or many processes
 WRITE_SECONDS = 0.02  # between the two steps, and two attempts at the second
 COPY = "PRAGMA wal_checkpoint(PASSIVE)"  # as much as readers allow, without waiting for anybody
 SYNC_FILE_RANGE_WRITE = 2  # Linux: begin to write, and do not wait
