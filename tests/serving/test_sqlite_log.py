@@ -72,6 +72,34 @@ def test_a_failing_copy_fails_no_commit(
     assert len(store.users("", 1000)) == 20
 
 
+def test_without_a_reader_the_second_step_copies_all(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(store, range(20))
+    before = log_pages(store)
+
+    def none() -> sqlite3.Connection:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr(store._log, "_borrow", none)
+    write(store, range(20, 200))
+    assert log_pages(store) < 2 * before
+
+
+def test_a_commit_that_fails_is_followed_by_others(store: SQLiteStore) -> None:
+    class Failing:
+        def execute(self, statement: str) -> None:
+            raise sqlite3.OperationalError(f"{statement}: database or disk is full")
+
+    for _ in range(3):
+        with pytest.raises(sqlite3.OperationalError):
+            store._log.commit(Failing(), 1_000)  # type: ignore[arg-type]
+    write(store, range(20))
+    before = log_pages(store)
+    write(store, range(20, 200))
+    assert log_pages(store) < 2 * before
+
+
 def test_the_first_step_leaves_out_the_newest_commit(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

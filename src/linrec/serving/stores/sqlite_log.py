@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import sqlite3
 import sys
@@ -42,49 +43,55 @@ class LogCopier:
     ) -> None:
         self._borrow, self._give_back, self._after = borrow, give_back, after
         self._writeback = Writeback(path)
-        self._rows = 0  # since the first step
-        self._second_at: float | None = None
+        self._rows = 0  # since the last step
+        self._second_at: float | None = None  # if the first one has been taken
 
     def commit(self, connection: sqlite3.Connection, rows: int) -> None:
         """rows: written in this transaction."""
         self._rows += rows
-        if self._second_at is not None:
-            connection.execute("COMMIT")
-            if monotonic() >= self._second_at:
-                self._finish(connection)
-        elif self._rows >= self._after:
-            with self._reader() as reading:
-                connection.execute("COMMIT")
-                if reading:
-                    self._start(connection)
+        if self._second_at is None and self._rows >= self._after:
+            step = self._first
+        elif self._second_at is not None and monotonic() >= self._second_at:
+            step = self._second
         else:
             connection.execute("COMMIT")
+            return
+        # before others have their turn to write: no two threads copy at the same time
+        self._rows, self._second_at = 0, math.inf
+        complete = False
+        try:
+            complete = step(connection)
+        finally:
+            self._second_at = None if complete else monotonic() + WRITE_SECONDS
+
+    def _first(self, connection: sqlite3.Connection) -> bool:
+        with self._reader() as reading:
+            connection.execute("COMMIT")
+            if reading:
+                _copy(connection)
+                Thread(target=self._writeback.start, name="writeback", daemon=True).start()
+        return False
+
+    def _second(self, connection: sqlite3.Connection) -> bool:
+        connection.execute("COMMIT")
+        return _copy(connection)  # not complete while somebody reads an older state
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[bool]:
-        """Of the state before the commit; False if there can be none now."""
-        connection = self._borrow()
-        reading = False
+        """Of the state before the commit; False if there can be none now, which fails nothing."""
+        connection, reading = None, False
+        with contextlib.suppress(sqlite3.Error):
+            connection = self._borrow()
+            connection.execute("BEGIN")
+            connection.execute("SELECT 1 FROM users LIMIT 1").fetchone()
+            reading = True
         try:
-            with contextlib.suppress(sqlite3.Error):
-                connection.execute("BEGIN")
-                connection.execute("SELECT 1 FROM users LIMIT 1").fetchone()
-                reading = True
             yield reading
         finally:
-            with contextlib.suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-            self._give_back(connection)
-
-    def _start(self, connection: sqlite3.Connection) -> None:
-        self._rows = 0
-        _copy(connection)
-        Thread(target=self._writeback.start, name="writeback", daemon=True).start()
-        self._second_at = monotonic() + WRITE_SECONDS
-
-    def _finish(self, connection: sqlite3.Connection) -> None:
-        complete = _copy(connection)  # not while somebody reads an older state
-        self._second_at = None if complete else monotonic() + WRITE_SECONDS
+            if connection is not None:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                self._give_back(connection)
 
 
 def _copy(connection: sqlite3.Connection) -> bool:
