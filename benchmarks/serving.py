@@ -8,7 +8,8 @@ which may be measured one by one (`--parts`; the others stay as they are in the 
 
 - load: requests a second and latency at several numbers of connections, then latency at 70 % of
   what that number of connections reached, each request at its fixed time, with a sample of the
-  lists compared with offline ones (benchmarks.serving_open_loop), then several workers;
+  lists compared with offline ones (benchmarks.serving_open_loop);
+- workers: what a second one adds (benchmarks.serving_workers);
 - history: latency against the length of the history, with a state that is advanced and with a model
   that re-encodes (the same one trained on last-position, which reads both ways), lengths in turns;
 - engine: benchmarks.serving_engine; ann: recall of the index against exact lists.
@@ -51,7 +52,7 @@ BEGIN, END = "<!-- figures -->\n", "<!-- /figures -->"
 SIZE: dict[str, Any] = {"width": 128, "heads": 8, "layers": 2, "inner": 256, "positions": 256}
 SOME_ITEMS = 2_000  # that a user returns to, so that there is always something new to recommend
 KEEP = 10_000_000  # no event is dropped while measuring
-PARTS = ("engine", "load", "history", "ann")
+PARTS = ("engine", "load", "workers", "history", "ann")
 WAYS = {"state": {}, "re-encode": {"objective": "last-position"}}
 
 
@@ -78,7 +79,7 @@ def measure(part: str, base: Path, args: argparse.Namespace) -> dict[str, Any]:
     if part == "load":
         return load(base, args)
     work = {"engine": lambda: serving_engine.costs(args), "history": lambda: history(base, args),
-            "ann": lambda: ann(base, args)}  # fmt: skip
+            "workers": lambda: workers(base, args), "ann": lambda: ann(base, args)}  # fmt: skip
     return {part: work[part]()}
 
 
@@ -107,6 +108,7 @@ def served(run: Path, place: str, threads: int) -> Iterator[int]:
 def generated(plan: dict[str, Any]) -> dict[str, Any]:
     """Run the generator, on the last core; a failed request would make its figures worthless."""
     plan = plan | {"core": (os.cpu_count() or 1) - 1}
+    os.sync()  # what others have written is not to be written meanwhile
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.serving_load"], input=json.dumps(plan),
         cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False,
@@ -130,31 +132,44 @@ def recommend_request(user: str) -> tuple[str, dict[str, Any]]:
 def load(base: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Many users with a hundred events each: as fast as it goes, then at a fixed rate."""
     run, place = make_run(base / "load", catalogue(args.items), **SIZE), str(base / "load.sqlite")
-    fill(run, place, {f"user-{n}": 100 for n in range(args.users)}, args)
-    names = [f"user-{n}" for n in range(args.users)]
-    kinds = {
-        "events": [event(name, f"item-{at % args.items}") for at, name in enumerate(names)],
-        "recommendations": [recommend_request(name) for name in names],
-    }
+    kinds = requests(args)
+    fill(run, place, dict.fromkeys(users(args), 100), args)
     rows = []
     with served(run, place, args.threads) as port:
         for connections in args.connections:
-            for kind, requests in kinds.items():
+            for kind, some in kinds.items():
                 plan = {
                     "port": port, "connections": connections, "seconds": args.seconds,
-                    "most": 10**9, "requests": requests, "first": len(rows) * 10**8,
+                    "most": 10**9, "requests": some, "first": len(rows) * 10**8,
                 }  # fmt: skip
                 found = generated(plan)
                 row = {"kind": kind, "connections": connections} | found["all"]
                 rows.append(row | {"a_second": round(row["requests"] / found["seconds"], 1)})
                 print(rows[-1])
         open_loop = serving_open_loop.measure(run, place, port, kinds, rows, args)
-    several = str(base / "load.users")
-    open_store(several, serving_workers.FILES).close()
-    fill(run, several, dict.fromkeys(names, 100), args)
-    places = {1: place, serving_workers.FILES: several}
-    workers = serving_workers.measure(run, places, kinds, args)
-    return {"load": rows, "open_loop": open_loop, "workers": workers}
+    return {"load": rows, "open_loop": open_loop}
+
+
+def workers(base: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """The same users and requests, in a store of one file and one of several."""
+    run = make_run(base / "workers", catalogue(args.items), **SIZE)
+    places = {1: base / "one.sqlite", serving_workers.FILES: base / "several.users"}
+    open_store(str(places[serving_workers.FILES]), serving_workers.FILES).close()
+    for place in places.values():
+        fill(run, str(place), dict.fromkeys(users(args), 100), args)
+    return serving_workers.measure(run, places, requests(args), args)
+
+
+def users(args: argparse.Namespace) -> list[str]:
+    return [f"user-{n}" for n in range(args.users)]
+
+
+def requests(args: argparse.Namespace) -> dict[str, list[Any]]:
+    names = users(args)
+    return {
+        "events": [event(name, f"item-{at % args.items}") for at, name in enumerate(names)],
+        "recommendations": [recommend_request(name) for name in names],
+    }
 
 
 def fill(run: Path, place: str, users: dict[str, int], args: argparse.Namespace) -> None:
@@ -245,6 +260,7 @@ def tables(outcome: dict[str, Any]) -> str:
             for row in outcome["load"]
         ]
         lines += ["", *serving_open_loop.table(outcome["open_loop"])]
+    if "workers" in outcome:
         lines += ["", *serving_workers.table(outcome["workers"])]
     if "engine" in outcome:
         lines += ["", *serving_engine.tables(outcome["engine"])]

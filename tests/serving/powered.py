@@ -23,12 +23,13 @@ USERS, EVENTS, FORGET_EVERY = 4, 90, 40
 
 class Store(SQLiteStore):
     synchronous = "FULL"
+    copy_after = 30  # rows, so that it happens often
 
     def _open(self, timeout: float = WAIT_SECONDS) -> sqlite3.Connection:
         opened = super()._open(timeout)
         if self.synchronous != "FULL":
             opened.execute(f"PRAGMA synchronous={self.synchronous}")
-        opened.execute("PRAGMA wal_autocheckpoint=60")  # pages, so that it happens often
+        opened.execute("PRAGMA wal_autocheckpoint=250")  # pages
         return opened
 
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linrec.serving import Engine, EngineSettings, open_store
+from linrec.serving import Engine, EngineSettings, NewEvent, open_store
+from linrec.serving.appending import Append
 from linrec.serving.http import app, homes
 from linrec.serving.http.homes import HEAD, LEAVING, Homes, Link
 from linrec.serving.http.observing import Metrics
@@ -182,7 +183,7 @@ def test_a_worker_that_dies_is_reported(run: Path, tmp_path: Path) -> None:
         async with made.listening():
             waiting = None
             while waiting is None:
-                waiting = made.hand_on(user, b"{}", loop)
+                waiting = made.hand_on(Append(user, [NewEvent("i01")]), loop)
                 await asyncio.sleep(0.01)
             await asyncio.wait_for(waiting.changed, 30)
         server.close()
@@ -205,6 +206,19 @@ def test_users_of_one_file_have_one_home(run: Path, tmp_path: Path) -> None:
             pairs = {(shard_of(user, 4), made.home(user)) for user in users}
             assert len(pairs) == 4
     engine.close()
+
+
+@given(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+    st.dictionaries(st.text(max_size=3), st.floats(0, 9) | st.integers() | st.booleans())
+    | st.none(),
+)
+def test_a_request_arrives_as_it_was_sent(
+    time: float, text: str, context: dict[str, float] | None
+) -> None:
+    events = [NewEvent(text, time, text, context), NewEvent("i02")]
+    assert homes.unpacked(homes.packed(Append(text, events))) == Append(text, events)
 
 
 @given(

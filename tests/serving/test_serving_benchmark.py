@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,48 @@ def test_requests_at_a_fixed_rate_count_from_when_they_were_due(run: Path) -> No
     assert found["samples"][0][1]["source"] == "cold-start"
 
 
+def responding(*pieces: bytes) -> dict[str, object]:
+    """What the generator finds at a server that responds in these pieces and closes at the end."""
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readline() and pieces:
+            await reader.readuntil(b"\r\n\r\n{}")
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.02)  # so that it arrives by itself
+            if b"close" in pieces[0]:
+                break
+        writer.close()
+
+    async def measured() -> dict[str, object]:
+        server = await asyncio.start_server(respond, "127.0.0.1", 0)
+        plan = {
+            "port": server.sockets[0].getsockname()[1], "connections": 1, "seconds": 60, "most": 2,
+            "requests": [["/", {}]], "sample": 1,
+        }  # fmt: skip
+        async with server:
+            return await serving_load.load(plan)
+
+    return asyncio.run(measured())
+
+
+def test_a_response_may_come_in_pieces() -> None:
+    pieces = (b"HTTP/1.1 200 OK\r\ncontent-len", b'gth: 9\r\n\r\n{"a"', b": 12}")
+    assert responding(*pieces)["samples"] == [(0, {"a": 12})] * 2
+    refused = responding(b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\n", b"{}")
+    assert (refused["failed"], refused["samples"]) == (2, [(0, {})] * 2)
+
+
+def test_a_connection_that_the_server_closes_is_a_failure() -> None:
+    closing = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}"
+    for pieces in ((), (b"HTTP/1.1 200 OK\r\nconnection: close\r\n",), (closing,)):
+        with pytest.raises(ConnectionError):
+            responding(*pieces)
+    with pytest.raises(ValueError, match="without its length"):
+        responding(b"HTTP/1.1 200 OK\r\n\r\n")
+
+
 def test_parts_of_the_engine(tmp_path: Path) -> None:
     folder = ["--folder", str(tmp_path), "--engine-items", "40", "--engine-repeats", "3"]
     parser = argparse.ArgumentParser()
@@ -76,13 +119,15 @@ def test_the_tables(tmp_path: Path) -> None:
     row = {"kind": "recommendations", "connections": 8, "rate": 7.0, "sampled": 3, "agree": 3}
     outcome["open_loop"] = [row | times]
     costs = {"server_cpu_ms": 1.0, "generator_cpu_ms": 0.1, "ratio": 1.2, "derived": 1.5}
-    outcome["workers"] = [{"kind": "events", "files": 4, "workers": 2, "a_second": 9.0} | costs]
+    outcome["workers"] = [
+        {"kind": "events", "files": 4, "workers": 2, "cores": 2, "a_second": 9.0} | costs
+    ]
     message = serving.tables(outcome)
     assert "| recommendations | 8 | 7 | 1.0 | 2.0 | 3 of 3 |" in message
     assert "| events | 8 | 9 | 1.0 | 2.0 |" in message
     assert "history against 10 events: state, events: p50 1.00 x, p99 1.00 x (1,000" in message
     assert "| state | events | 10 | 1.00 | 2.00 (1.50 to 3.00) |" in message
-    assert "| events | 4 | 2 | 9 | 1.20 x | 1.000 | 0.100 | 1.50 x |" in message
+    assert "| events | 4 | 2 | 2 | 9 | 1.20 x | 1.000 | 0.100 | 1.50 x |" in message
     assert "`python`, today, m, commit c (load, history); `python --parts ann`, today" in message
     assert "recall@10 1.000" in message
     serving.plot(outcome["history"], tmp_path / "plot.png")  # type: ignore[arg-type]
@@ -105,10 +150,19 @@ def test_the_interval_of_a_quantile() -> None:
     assert serving_load.interval(ordered[:3], 0.99) == [2.0, 2.0]
 
 
-def test_workers_are_compared_at_the_same_number_of_files() -> None:
-    def row(files: int, workers: int, rate: float, cpu: float) -> dict[str, object]:
-        return {"kind": "events", "files": files, "workers": workers, "a_second": rate,
-                "server_cpu_ms": cpu}  # fmt: skip
+def test_workers_are_compared_with_one_on_one_core_at_the_same_number_of_files() -> None:
+    def row(files: int, workers: int, cores: int, rate: float, cpu: float) -> dict[str, object]:
+        return {"kind": "events", "files": files, "workers": workers, "cores": cores,
+                "a_second": rate, "server_cpu_ms": cpu}  # fmt: skip
 
-    rows = [row(1, 1, 100.0, 1.0), row(4, 1, 80.0, 1.0), row(4, 2, 160.0, 1.25)]
-    assert serving_workers.compared(rows[2], rows) == {"ratio": 2.0, "derived": 1.6}
+    rows = [row(1, 1, 1, 100.0, 1.0), row(4, 1, 2, 90.0, 1.0), row(4, 1, 1, 80.0, 1.0),
+            row(4, 2, 2, 160.0, 1.25)]  # fmt: skip
+    assert serving_workers.compared(rows[3], rows) == {"ratio": 2.0, "derived": 1.6}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux has it")
+def test_a_server_is_started_on_some_cores() -> None:
+    before = os.sched_getaffinity(0)
+    with serving_workers.on_cores(1):
+        assert os.sched_getaffinity(0) == {min(before)}
+    assert os.sched_getaffinity(0) == before

@@ -16,6 +16,7 @@ import pytest
 
 from linrec.serving import open_store
 from linrec.serving.http.supervisor import MAX_PAUSE, pause_after
+from linrec.serving.http.worker import take_cores
 from tests.serving.cases import make_run
 from tests.serving.redis_server import RedisServer
 from tests.serving.serving_process import SECONDS, ServeProcess, client
@@ -91,6 +92,18 @@ def workers(
 
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux has it")
+def test_workers_divide_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[list[int]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 5, 6, 7, 9})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: taken.append(cores))
+    for number in range(2):
+        take_cores(number, 2)
+    assert taken == [[4, 6, 9], [5, 7]]
+    take_cores(0, 6)  # more workers than cores
+    assert len(taken) == 2
 
 
 def test_both_answer_and_their_metrics_add_up(workers: Workers) -> None:

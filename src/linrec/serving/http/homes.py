@@ -13,20 +13,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from pydantic import ValidationError
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
+from linrec.serving.appending import Append, NewEvent
 from linrec.serving.batcher import BusyError, ClosedError
 from linrec.serving.engine import Engine
 from linrec.serving.http.hot_requests import Arrivals, HotEvents, Waiting
 from linrec.serving.http.observing import LOG, Metrics
 from linrec.serving.http.options import Sharing
 from linrec.serving.stores.sharded import shard_of
-from linrec.types import LinrecError
 
 HEAD = Struct("<IHI")  # number of the request, status (0 in a request), bytes that follow
 NOT_TAKEN = 0  # nothing of the request was kept
@@ -142,9 +142,9 @@ class Homes:
         files, workers = self._engine.store.shards, self._sharing.workers
         return shard_of(user, files if files >= workers else workers) % workers
 
-    def hand_on(self, user: str, body: bytes, loop: asyncio.AbstractEventLoop) -> Waiting | None:
+    def hand_on(self, request: Append, loop: asyncio.AbstractEventLoop) -> Waiting | None:
         """For a (status, body), which comes later; None if the events are to be stored here."""
-        worker = self.home(user)
+        worker = self.home(request.user)
         if worker == self._sharing.number or not self._open:
             return None
         link = self._links.get(worker)
@@ -155,7 +155,7 @@ class Homes:
         self._number = (self._number + 1) % 2**32
         waiting = Waiting(1, loop)
         link.asked[self._number] = waiting
-        link.send(self._number, 0, body)
+        link.send(self._number, 0, packed(request))
         self._handed_on.inc()
         return waiting
 
@@ -192,17 +192,36 @@ class Homes:
     def _take(self, link: Link, number: int, status: int, body: bytes) -> None:
         """Store events that another worker handed on."""
         del status
+        response = _Response(self._route, link, number)
         try:
-            parsed = self._route.adapter.validate_json(body)
-            requests = self._route.requests(parsed)
-            waiting = Waiting(len(requests), asyncio.get_running_loop())
-            self._route.enqueue(requests, waiting.deliveries(self._arrivals))
-        except (ValidationError, LinrecError, BusyError, ClosedError):
+            self._route.enqueue(
+                [unpacked(body)], [partial(self._arrivals.deliver, response, 0)], None
+            )
+        except (BusyError, ClosedError):
             link.send(number, NOT_TAKEN, b"")
-            return
-        waiting.changed.add_done_callback(lambda _: self._respond(link, number, parsed, waiting))
 
-    def _respond(self, link: Link, number: int, parsed: Any, waiting: Waiting) -> None:
-        response = self._route.response(parsed, waiting.results)
+
+class _Response:
+    """To a request of another worker, sent as soon as the result is there."""
+
+    __slots__ = ("_link", "_number", "_route")
+
+    def __init__(self, route: HotEvents, link: Link, number: int) -> None:
+        self._route, self._link, self._number = route, link, number
+
+    def take(self, place: int, result: Any) -> None:
+        del place
+        response = self._route.response(None, [result])
         assert response is not None  # events have no slow way
-        link.send(number, *response)
+        self._link.send(self._number, *response)
+
+
+def packed(request: Append) -> bytes:
+    """A request that was checked, without the names of fields: it need not be checked again."""
+    events = [(each.item, each.time, each.id, each.context) for each in request.events]
+    return to_json((request.user, events))
+
+
+def unpacked(content: bytes) -> Append:
+    user, events = from_json(content)
+    return Append(user, [NewEvent(*each) for each in events])

@@ -133,7 +133,7 @@ class HotRoutes:
             return None
         loop = asyncio.get_running_loop()
         if self._homes is not None and isinstance(route, HotEvents) and len(requests) == 1:
-            elsewhere = self._homes.hand_on(requests[0].user, body, loop)
+            elsewhere = self._homes.hand_on(requests[0], loop)
             if elsewhere is not None:
                 refused = await self._until_there(elsewhere, Event(), receive, loop)
                 status, content = refused or elsewhere.results[0]

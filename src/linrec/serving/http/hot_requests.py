@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json
@@ -91,14 +91,19 @@ def _recommendation(result: RecommendResponse) -> dict[str, Any]:
     }  # fmt: skip
 
 
+class Taker(Protocol):
+    def take(self, place: int, result: Any) -> None:
+        """On the event loop."""
+
+
 class Arrivals:
     """Results of other threads, handed to the event loop in one piece per batch."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop, self._scheduled = loop, False
-        self._arrived: deque[tuple[Waiting, int, Any]] = deque()
+        self._arrived: deque[tuple[Taker, int, Any]] = deque()
 
-    def deliver(self, waiting: Waiting, place: int, result: Any) -> None:
+    def deliver(self, waiting: Taker, place: int, result: Any) -> None:
         self._arrived.append((waiting, place, result))
         if not self._scheduled:
             self._scheduled = True

@@ -17,15 +17,13 @@ from linrec.serving.stores.sqlite_files import (
     store_error,
     structural_problems,
 )
+from linrec.serving.stores.sqlite_log import COPY_AFTER, LOG_PAGES, LogCopier
 from linrec.serving.stores.sqlite_schema import prepare, version_warnings
 from linrec.serving.stores.store import StoreError, StoreFullError
 from linrec.types import InputError
 
 WAIT_SECONDS = 5.0  # for another process's write
 TURN_SECONDS = 0.0003  # between two attempts to begin one
-# of the write-ahead log, before they are copied into the file: pages of users who come back
-# meanwhile are copied once, and fewer commits wait for the copying
-CHECKPOINT_PAGES = 4_000
 PROBE_BYTES = 65_536
 ERASE_WAIT, ERASE_ATTEMPTS = 0.5, 3  # seconds, for readers of what was deleted
 
@@ -64,12 +62,15 @@ def _begun(connection: sqlite3.Connection, *, last: bool) -> bool:
 
 
 class SQLiteFile:
+    copy_after = COPY_AFTER  # rows written
+
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._free: deque[sqlite3.Connection] = deque()
         self._closed = False
         self._full = False  # the last write found no room
         self._log_pending = False  # the write-ahead log may still hold deleted rows
+        self._log = LogCopier(self.path, self._borrow, self._return, self.copy_after)
         if not self.path.parent.is_dir():
             raise InputError(f"{self.path.parent} is not a folder; choose a place for the store")
         try:
@@ -104,7 +105,7 @@ class SQLiteFile:
             self.path, timeout=timeout, isolation_level=None, check_same_thread=False
         )
         opened.execute("PRAGMA synchronous=FULL")
-        opened.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+        opened.execute(f"PRAGMA wal_autocheckpoint={LOG_PAGES}")
         opened.execute("PRAGMA secure_delete=ON")  # forgotten is overwritten, not only unlinked
         return opened
 
@@ -120,9 +121,10 @@ class SQLiteFile:
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._reading() as connection:
             self._begin(connection)
+            before = connection.total_changes
             try:
                 yield connection
-                connection.execute("COMMIT")
+                self._log.commit(connection, connection.total_changes - before)
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):  # a full disk has rolled back by itself
                     connection.execute("ROLLBACK")
