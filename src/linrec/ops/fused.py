@@ -21,6 +21,7 @@ from torch import Tensor
 from linrec.ops import triton
 from linrec.ops.rule import Normaliser, Rule
 from linrec.ops.rule_based import RuleBased
+from linrec.ops.tracing import constant
 
 _native: ModuleType | None
 try:
@@ -68,7 +69,7 @@ def library() -> Any:
 
 
 # torch.compile cannot read a context variable
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant
 def are_enabled() -> bool:
     return _enabled.get()
 
