@@ -11,7 +11,6 @@ import atexit
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch

@@ -267,6 +267,7 @@ class _Run:
         total = int(ends[-1])
         workers = getattr(self.pool, "workers", 1)
         count = max(-(-total // self.sizes.range_events), workers * self.sizes.ranges_per_worker)
+        count = -(-count // workers) * workers  # else some wait while others do the last ones
         targets = np.arange(1, count) * total // count
         inner = np.searchsorted(ends, targets, side="left") + 1
         return np.unique(np.concatenate([[0], inner, [len(rows)]])).astype(np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,9 @@ def finish(
             catalogue.table, catalogue.vectors,
         )  # fmt: skip
         store = _store(made, draft, entries, catalogue, (offsets, users, summary_of(described)))
-        store.write_manifest(draft, entries, more)
+        with ThreadPoolExecutor(1) as beside:  # the workers have nothing to do any more
+            beside.submit(store.hash_times)
+            store.write_manifest(draft, entries, more)
     # its fingerprint was just made from these files
     return SequenceStore.open(out, verify=False)
 

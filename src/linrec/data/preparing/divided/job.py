@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from linrec.data.preparing.options import PrepareOptions
-from linrec.types import InputError
 
 
 class Task(Protocol):
@@ -62,7 +61,4 @@ def start() -> Callable[[Step], Any]:
 
 
 def _do(step: Step) -> Any:
-    try:
-        return step.task.do(step.job)
-    except InputError as error:  # of this very type, which can be sent
-        raise InputError(error.args[0]) from error
+    return step.task.do(step.job)
