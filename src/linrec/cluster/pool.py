@@ -36,9 +36,8 @@ class Pool(Protocol):
 class LocalPool:
     """One after the other, in this process."""
 
-    def __init__(self) -> None:
-        self._start: Callable[[], Worker] | None = None
-        self._worker: Worker | None = None
+    _start: Callable[[], Worker] | None = None
+    _worker: Worker | None = None
 
     def begin(self, start: Callable[[], Worker]) -> None:
         """There is nothing to prepare."""

@@ -58,12 +58,14 @@ class RayPool:
         self._start: Callable[[], Worker] | None = None
         self._stored: Any = None  # a reference to the start, held while there are workers
         self._actors: list[Any] = []
+        self._begun: list[Any] = []  # references to what begins
 
     def begin(self, start: Callable[[], Worker]) -> None:
         """All workers; their processes start while the caller goes on."""
         self._grow(start, self.workers)
         for actor in self._actors:
-            actor.begin.remote([self._stored])
+            begin = actor.begin.options(max_task_retries=0)
+            self._begun.append(begin.remote([self._stored]))
 
     def check(self, paths: Sequence[Path]) -> None:
         if not self._ours:  # here, all is as it is for this process
@@ -88,10 +90,16 @@ class RayPool:
         while len(self._actors) < count:
             self._actors.append(make.remote())
 
+    def end(self) -> None:
+        """Leave no worker. On a cluster of ours idle ones end with it, which is sooner."""
+        idle = not self._ray.wait(self._begun, num_returns=len(self._begun), timeout=0)[1]
+        if not (self._ours and idle):
+            self.close()
+
     def close(self) -> None:
         for actor in self._actors:
             self._ray.kill(actor)
-        self._actors = []
+        self._actors, self._begun = [], []
 
     def _results(
         self, actors: list[Any], waiting: list[tuple[int, Any]]
@@ -133,8 +141,7 @@ def ray_pool(options: EngineOptions, paths: Sequence[Path]) -> Iterator[RayPool]
             pool.check(paths)
             yield pool
         finally:
-            if options.address is not None:  # here, they end with the cluster, and sooner
-                pool.close()
+            pool.end()
 
 
 def _workers(ray: Any, options: EngineOptions) -> int:

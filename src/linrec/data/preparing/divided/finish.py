@@ -55,8 +55,9 @@ def finish(
 ) -> SequenceStore:
     lengths = made.core.lengths()
     offsets = np.concatenate([[0], np.cumsum(lengths[lengths > 0])]).astype(np.int64)
-    users = ids_of(made.job, made.numbered["user"], lengths > 0)
-    items = _number_items(made)
+    with ThreadPoolExecutor(1) as beside:  # the workers wait for both
+        given = beside.submit(ids_of, made.job, made.numbered["user"], lengths > 0)
+        items, users = _number_items(made), given.result()
     catalogue = catalogue_of(items, made.read, made.options)
     skipped = made.read.skipped
     more = {SAMPLE_FILE: skipped.sample()} if skipped.total else {}
