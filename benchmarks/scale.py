@@ -152,7 +152,7 @@ def evaluate(folder: Path, ways: list[str], known: dict[str, Any]) -> dict[str, 
 def compared(
     words: Callable[[str], list[str]], ways: list[str], known: dict[str, Any]
 ) -> dict[str, Any]:
-    """words: the command, by the name of the way. known: what was measured before, of other ways."""
+    """words: the command, by the name of the way. known: what was measured before."""
     rows, commit = [], environment()["commit"]
     before = {row["way"]: {"commit": known["commit"]} | row for row in known.get("rows", ())}
     for name, more in WAYS.items():

@@ -132,7 +132,7 @@ def attend(
     rate = None if decay is None else decay.float()
     numbers = [int(field) for field in rule]
     # nobody learns from it or traces it; torch imports its compiler to call an operator
-    if torch.is_inference_mode_enabled() and not torch.compiler.is_compiling() and _plain(parts):
+    if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled() and _plain(parts):
         return _attended(parts, keep, rate, numbers, causal)
     out: Tensor = _attend(parts, keep, rate, numbers, causal)
     return out

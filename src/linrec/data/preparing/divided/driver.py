@@ -98,12 +98,12 @@ def prepare_divided(
     try:
         folder = scratch.folder.resolve()
         seen = [folder, *(path.resolve() for path in files.paths[:100])]
-        with ThreadPoolExecutor(1) as beside, open_pool(engine, seen) as pool:
+        with ThreadPoolExecutor(1) as thread, open_pool(engine, seen) as pool:
             pool.begin(start)
             run = _Run(files, options, pool, sizes or Sizes(), progress)
             finished = run.events(folder)
             made = finish(finished, run.tasks, out, overwrite=overwrite, shard_events=shard_events)
-            beside.submit(scratch.discard)  # while the workers end
+            thread.submit(scratch.discard)  # while the workers end
         return made
     finally:
         scratch.discard()
