@@ -272,11 +272,14 @@ def added(one: dict[str, Any], first: dict[str, Any]) -> str:
 
 
 def where(found: dict[str, Any]) -> str:
-    others = {row["way"]: row.get("commit", found["commit"]) for row in found["rows"]}
-    earlier = [f"{way}: commit {of}" for way, of in others.items() if of != found["commit"]]
+    others: dict[str, list[str]] = {}  # commit -> the ways that were measured with it
+    for row in found["rows"]:
+        if row.get("commit", found["commit"]) != found["commit"]:
+            others.setdefault(row["commit"], []).append(row["way"])
+    other = [f"{' and '.join(ways)}: commit {commit}" for commit, ways in others.items()]
     return (
         f"One thread per process, {found['machine']}, {found['date']}, commit {found['commit']}"
-        f"{' (' + '; '.join(earlier) + ')' if earlier else ''}: `{found['command']}`."
+        f"{' (' + '; '.join(other) + ')' if other else ''}: `{found['command']}`."
     )
 
 
