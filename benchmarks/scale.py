@@ -48,8 +48,9 @@ TRAINING = [
 ]  # fmt: skip
 MODEL: dict[str, Any] = {"width": 128, "heads": 8, "layers": 2, "inner": 256, "positions": 256}
 PIECE, PIECES, COPIES = 12, 80_000, 8  # events of a user; users are 64 parts of 10,000
+ONE, LIMIT = "one process", "limit"
 WAYS = {
-    "one process": [],
+    ONE: [],
     "Ray, 1 worker": ["--engine", "ray", "--workers", "1"],
     "Ray, 2 workers": ["--engine", "ray", "--workers", "2"],
 }
@@ -61,9 +62,13 @@ def main() -> None:
         if part == "data":
             make_data(args.folder, args.ml_1m)
             continue
-        found = {"train": train, "recommend": recommend, "evaluate": evaluate}[part](args.folder)
-        command = f"python -m benchmarks.scale --parts {part}"
         outcome = json.loads(args.out.read_text("utf-8")) if args.out.is_file() else {}
+        command = f"python -m benchmarks.scale --parts {part}"
+        if part == "train":
+            found = train(args.folder)
+        else:
+            measured = recommend if part == "recommend" else evaluate
+            found = measured(args.folder, args.ways, outcome.get(part, {}))
         outcome[part] = {"command": command, **environment(), "threads": 1, **found}
         write_json(args.out, outcome)
         print(f"wrote {args.out}")
@@ -123,13 +128,15 @@ def epoch_of(run: Path) -> dict[str, float]:
     }  # fmt: skip
 
 
-def recommend(folder: Path) -> dict[str, Any]:
+def recommend(folder: Path, ways: list[str], known: dict[str, Any]) -> dict[str, Any]:
     def words(name: str) -> list[str]:
         out = folder / "recommended" / name.replace(" ", "-").replace(",", "")
         shutil.rmtree(out, ignore_errors=True)
         return ["recommend", str(folder / "run"), "--all", "-k", "20", "--out", str(out)]
 
-    found = compared(words)
+    found = compared(words, ways, known)
+    if ONE not in ways:
+        return known | found
     lists = (folder / "recommended" / "one-process").glob("part-*.parquet")
     written = sum(path.stat().st_size for path in lists)
     of = SequenceStore.open(folder / "pieces")
@@ -137,16 +144,25 @@ def recommend(folder: Path) -> dict[str, Any]:
     return found | {"bytes_a_list": round(written / of.n_users, 1), **constants(folder)}
 
 
-def evaluate(folder: Path) -> dict[str, Any]:
-    return compared(lambda _: ["evaluate", str(folder / "run"), "--baselines", "none", "--json"])
+def evaluate(folder: Path, ways: list[str], known: dict[str, Any]) -> dict[str, Any]:
+    words = ["evaluate", str(folder / "run"), "--baselines", "none", "--json"]
+    return known | compared(lambda _: words, ways, known)
 
 
-def compared(words: Callable[[str], list[str]]) -> dict[str, Any]:
-    """words: the command, by the name of the way."""
-    rows = []
+def compared(
+    words: Callable[[str], list[str]], ways: list[str], known: dict[str, Any]
+) -> dict[str, Any]:
+    """words: the command, by the name of the way. known: what was measured before."""
+    rows, commit = [], environment()["commit"]
+    before = {row["way"]: {"commit": known["commit"]} | row for row in known.get("rows", ())}
     for name, more in WAYS.items():
-        rows.append({"way": name, "seconds": timed([[*words(name), *more]])[0]})
+        if name in ways:
+            seconds = timed([[*words(name), *more]])[0]
+            before[name] = {"way": name, "seconds": seconds, "commit": commit}
+        rows.append(before[name])
         print(rows[-1], flush=True)
+    if LIMIT not in ways:
+        return {"rows": rows, "limit": known["limit"]}
     slower = max(timed([words("twice a"), words("twice b")]))
     return {"rows": rows, "limit": round(2 * rows[0]["seconds"] / slower, 3)}
 
@@ -256,9 +272,14 @@ def added(one: dict[str, Any], first: dict[str, Any]) -> str:
 
 
 def where(found: dict[str, Any]) -> str:
+    others: dict[str, list[str]] = {}  # commit -> the ways that were measured with it
+    for row in found["rows"]:
+        if row.get("commit", found["commit"]) != found["commit"]:
+            others.setdefault(row["commit"], []).append(row["way"])
+    other = [f"{' and '.join(ways)}: commit {commit}" for commit, ways in others.items()]
     return (
-        f"One thread per process, {found['machine']}, {found['date']}, commit {found['commit']}: "
-        f"`{found['command']}`."
+        f"One thread per process, {found['machine']}, {found['date']}, commit {found['commit']}"
+        f"{' (' + '; '.join(other) + ')' if other else ''}: `{found['command']}`."
     )
 
 
@@ -269,6 +290,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--parts", nargs="+", choices=("data", "train", "recommend", "evaluate"), required=True
     )
+    parser.add_argument(
+        "--ways", nargs="+", choices=(*WAYS, LIMIT), default=[*WAYS, LIMIT],
+        help="of lists and ranks, measure these alone and keep what is known of the others",
+    )  # fmt: skip
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "scale")
     parser.add_argument("--ml-1m", type=Path, default=ML_1M)
     parser.add_argument("--out", type=Path, default=OUT)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,27 @@ def test_finished_parts_are_skipped(
     assert [part.place for part in made] == [2]
     assert (written.skipped, written.parts) == (len(before) - 1, len(before))
     assert parts(out) == before
+
+
+def test_one_process_opens_the_run_once(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[Path] = []
+    start = Job.start
+
+    def counted(self: Job) -> Any:
+        starts.append(self.run)
+        return start(self)
+
+    monkeypatch.setattr(Job, "start", counted)
+    recommend_everybody(job(run, tmp_path / "recs"), part_users=7)
+    assert starts == [run.resolve()]
+
+
+def test_a_run_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no run at .*; `linrec train` makes one"):
+        recommend_everybody(job(tmp_path / "nowhere", tmp_path / "recs"))
+    assert not (tmp_path / "recs").exists()
 
 
 def test_an_interrupted_job_says_so_and_is_completed(
@@ -135,3 +158,14 @@ def test_the_command(run: Path, store: SequenceStore, tmp_path: Path) -> None:
 def test_engines_that_make_no_sense(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         EngineOptions(**options)
+
+
+def test_who_ranks_imports_no_compiler_of_torch(run: Path) -> None:
+    code = (
+        "import sys, linrec;"
+        f"print(len(linrec.load({str(run)!r}).recommend([['1', '2'], []], k=2)));"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "4"

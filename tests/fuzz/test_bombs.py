@@ -45,6 +45,14 @@ def test_a_million_empty_tensors(run: Path, tmp_path: Path) -> None:
     assert "more tensors than any model has" in str(outcome("run", folder))
 
 
+def test_more_heads_than_memory(run: Path, tmp_path: Path) -> None:
+    """Each has a decay, which is computed even for a model without memory."""
+    config = json.loads((run / "config.json").read_text())
+    config["model"] |= {"heads": 2**40, "width": 2**40, "attention": "linrec-decay"}
+    folder = with_file(run, tmp_path / "copy", "config.json", json.dumps(config).encode())
+    assert "heads have no room in any of the tensors" in str(outcome("run", folder))
+
+
 def bomb(compressor: Callable[[bytes], bytes]) -> bytes:
     return compressor(HEADER + LINES * 60)
 

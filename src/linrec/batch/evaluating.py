@@ -7,24 +7,27 @@ ranks are the same wherever a batch is ranked.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from linrec.cluster.options import EngineOptions
-from linrec.cluster.pool import open_pool
-from linrec.data.dataset.sequences import IntArray
-from linrec.data.dataset.splits import Holdout
-from linrec.data.dataset.store import SequenceStore
-from linrec.evaluation.negatives import Protocol
-from linrec.evaluation.ranks import RankedBatches, Ranking, RankOptions, Scorer
-from linrec.evaluation.report import ranked_batches
-from linrec.recommender import load
+from linrec.cluster.pool import Pool, open_pool
+from linrec.files.remote import place
+
+# not before the workers are started, which import torch and open the run at the same time
+if TYPE_CHECKING:
+    from linrec.data.dataset.sequences import IntArray
+    from linrec.data.dataset.splits import Holdout
+    from linrec.data.dataset.store import SequenceStore
+    from linrec.evaluation.negatives import Protocol
+    from linrec.evaluation.ranks import RankedBatches, Ranking, RankOptions, Scorer
 
 TASKS = 64
 """At most; enough to keep several workers busy to the end."""
@@ -40,6 +43,22 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
+class _Start:
+    """Makes a worker: the model and the dataset are opened once."""
+
+    run: Path
+    data: Path | None
+    options: Mapping[str, Any]
+
+    def __call__(self) -> Callable[[slice], Part]:
+        from linrec.evaluation.report import ranked_batches
+        from linrec.recommender import load
+
+        inputs = load(self.run).evaluated(self.data, **self.options)
+        return partial(_ranked, ranked_batches(*inputs))
+
+
+@dataclass(frozen=True)
 class PoolRanker:
     """A `Ranker` for the model of a run; options are those of `Recommender.evaluate`."""
 
@@ -47,6 +66,19 @@ class PoolRanker:
     run: Path
     data: Path | None
     options: Mapping[str, Any]
+    pool: Pool | None = None  # whose workers have begun; None: one is opened to rank
+
+    @contextmanager
+    def begun(self) -> Iterator[PoolRanker]:
+        """The same with its workers started, which open the run while the caller does, too."""
+        with open_pool(self.engine, [self.run] if self.run.exists() else []) as pool:
+            pool.begin(self._start())
+            yield replace(self, pool=pool)
+
+    def _start(self) -> _Start:
+        # workers may have another current folder
+        data = None if self.data is None else place(self.data).resolve()
+        return _Start(self.run.resolve(), data, self.options)
 
     def __call__(
         self,
@@ -56,23 +88,21 @@ class PoolRanker:
         protocol: Protocol,
         options: RankOptions,
     ) -> Ranking:
-        whole = RankedBatches.of(scorer, store, holdout, protocol, options)
+        if self.pool is None:
+            with self.begun() as ranker:
+                return ranker(scorer, store, holdout, protocol, options)
+        from linrec.evaluation.ranks import RankedBatches
+
         assert store.path is not None, "a run without a dataset is refused before"
-        # workers may have another current folder
-        there = replace(self, run=self.run.resolve(), data=store.path.resolve())
+        self.pool.check([store.path.resolve()])
+        whole = RankedBatches.of(scorer, store, holdout, protocol, options)
         count = len(whole.batches)
         ends = np.linspace(0, count, min(TASKS, count) + 1).astype(int)
         slices = [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)]
         merged = _Merged(whole)
-        with open_pool(self.engine, [there.run, store.path]) as pool:
-            for place, part in pool.run(there.start, slices):
-                merged.add(slices[place], part)
+        for number, part in self.pool.run(self._start(), slices):
+            merged.add(slices[number], part)
         return merged.ranking
-
-    def start(self) -> Callable[[slice], Part]:
-        """A worker: the model and the dataset are opened once."""
-        inputs = load(self.run).evaluated(self.data, **self.options)
-        return partial(_ranked, ranked_batches(*inputs))
 
 
 def _ranked(whole: RankedBatches, places: slice) -> Part:
@@ -92,6 +122,8 @@ class _Merged:
     """The parts, put together."""
 
     def __init__(self, whole: RankedBatches) -> None:
+        from linrec.evaluation.ranks import Ranking
+
         count = len(whole.holdout.targets)
         self.whole, self.done = whole, 0
         self.ranking = Ranking(np.empty(count, np.int64), np.empty(count, np.bool_))

@@ -14,17 +14,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from linrec.cluster.options import EngineOptions
 from linrec.cluster.pool import open_pool
-from linrec.evaluation.ranks import ProgressCallback
 from linrec.files.atomic import check_free, write_bytes, write_text
-from linrec.recommender import Recommender, load
-from linrec.runs.run import Run
+from linrec.files.drafts import recover
+from linrec.files.remote import place
 from linrec.types import InputError
+
+# a worker imports torch and opens the run; this process, which only hands out parts, need not
+if TYPE_CHECKING:
+    from linrec.data.dataset.store import SequenceStore
+    from linrec.evaluation.ranks import ProgressCallback
+    from linrec.recommender import Recommender
 
 MARKER = "recommendations.json"
 PART_USERS = 10_000
@@ -43,6 +48,15 @@ class Part(NamedTuple):
         return f"part-{self.place:05d}.parquet"
 
 
+class Whole(NamedTuple):
+    """What all parts are made of, as the worker that was asked first has found it."""
+
+    data: Path
+    users: int
+    fingerprint: str
+    model: list[str]  # checksums
+
+
 class Done(NamedTuple):
     recommendations: int
     notes: tuple[str, ...]
@@ -58,12 +72,26 @@ class Job:
     k: int = 10
     options: Mapping[str, Any]  # the other arguments of `Recommender.recommend`
 
-    def start(self) -> Callable[[Part], Done]:
+    def start(self) -> Callable[[Part | None], Whole | Done]:
         """A worker: the model and the dataset are opened once."""
-        model = load(self.run)
-        return partial(self.write, model, model.dataset(self.data))
+        from linrec.recommender import load
 
-    def write(self, model: Recommender, store: Any, part: Part) -> Done:
+        model = load(self.run)
+        return partial(self._do, model, model.dataset(self.data))
+
+    def _do(self, model: Recommender, store: SequenceStore, part: Part | None) -> Whole | Done:
+        return self.look(model, store) if part is None else self.write(model, store, part)
+
+    def look(self, model: Recommender, store: SequenceStore) -> Whole:
+        """Refuses what no part would accept."""
+        from linrec.runs.run import Run
+
+        assert store.path is not None, "a run without a dataset is refused before"
+        model.recommend(store.users.ids[:1], self.k, data=store, **self.options)
+        checksums = Run.load(self.run)[0].model_checksums
+        return Whole(store.path, store.n_users, store.fingerprint, checksums)
+
+    def write(self, model: Recommender, store: SequenceStore, part: Part) -> Done:
         """One part; its file appears complete or not at all."""
         users = store.users.ids_of(np.arange(part.first, part.end))
         found = model.recommend(users, self.k, data=store, **self.options)
@@ -92,25 +120,27 @@ def recommend_everybody(
 ) -> Written:
     """Fill the folder with the parts that it lacks; a folder of another job is refused."""
     check_free(job.out, overwrite=True, marker=MARKER)
-    model = load(job.run)
-    store = model.dataset(job.data)
-    assert store.path is not None, "a run without a dataset is refused above"
+    recover(job.run)
+    if not job.run.is_dir():
+        raise InputError(f"there is no run at {job.run}; `linrec train` makes one")
+    data = None if job.data is None else place(job.data).resolve()
     # workers may have another current folder
-    run, out, data = (path.resolve() for path in (job.run, job.out, store.path))
-    job = replace(job, run=run, out=out, data=data)
-    bounds = [*range(0, store.n_users, part_users), store.n_users]
-    parts = [Part(n, *pair) for n, pair in enumerate(pairwise(bounds))]
-    described = _described(job, store.fingerprint, store.n_users, part_users)
-    # refused before anything is written: settings of another job, and what no part would accept
-    _check_same(job.out, described)
-    model.recommend(store.users.ids[:1], job.k, data=store, **job.options)
-    missing = [part for part in parts if not (job.out / part.name).is_file()]
-    shared = [job.run, store.path, next(path for path in job.out.parents if path.exists())]
+    job = replace(job, run=job.run.resolve(), out=job.out.resolve(), data=data)
+    shared = [job.run, next(path for path in job.out.parents if path.exists())]
     with open_pool(engine or EngineOptions(), shared) as pool:
+        pool.begin(job.start)
+        # refused before anything is written: settings of another job, and what no part would accept
+        ((_, whole),) = pool.run(job.start, [None])
+        pool.check([whole.data])
+        described = _described(job, whole, part_users)
+        _check_same(job.out, described)
+        bounds = [*range(0, whole.users, part_users), whole.users]
+        parts = [Part(n, *pair) for n, pair in enumerate(pairwise(bounds))]
+        missing = [part for part in parts if not (job.out / part.name).is_file()]
         _write_marker(job.out, described, complete=False)
         done: dict[str, Done] = {}
-        for place, result in pool.run(job.start, missing):
-            done[missing[place].name] = result
+        for number, result in pool.run(job.start, missing):
+            done[missing[number].name] = result
             if progress is not None:
                 progress(len(parts) - len(missing) + len(done), len(parts))
     _write_marker(job.out, described, complete=True)
@@ -118,13 +148,12 @@ def recommend_everybody(
     return Written(len(parts), len(parts) - len(missing), count, _notes(done))
 
 
-def _described(job: Job, dataset: str, users: int, part_users: int) -> dict[str, Any]:
-    run, _ = Run.load(job.run)
+def _described(job: Job, whole: Whole, part_users: int) -> dict[str, Any]:
     content = {
         "format_version": 1,
-        "model": run.model_checksums,
-        "dataset": dataset,
-        "users": users,
+        "model": whole.model,
+        "dataset": whole.fingerprint,
+        "users": whole.users,
         "users_per_part": part_users,
         "k": job.k,
         **job.options,

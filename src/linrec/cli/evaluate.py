@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,10 +84,6 @@ def evaluate(
     """
     from rich.console import Console
 
-    from linrec.batch.evaluating import PoolRanker
-    from linrec.recommender import load
-    from linrec.runs.run import Run
-
     options: dict[str, Any] = {
         "protocol": protocol,
         "split": split,
@@ -100,11 +97,17 @@ def evaluate(
     if k:
         options["ks"] = tuple(k)
     engine = EngineOptions(**part_of(EngineOptions, flags))
-    console = Console(quiet=json)
-    recommender, opened = load(run), Run.open(run)
-    if engine.engine != "local":
-        options["rank"] = PoolRanker(engine, run, data, dict(options))
-    evaluation = evaluate_and_save(recommender, opened, console, data=data, **options)
+    with ExitStack() as workers:
+        if engine.engine != "local":
+            from linrec.batch.evaluating import PoolRanker
+
+            ranker = PoolRanker(engine, run, data, dict(options))
+            options["rank"] = workers.enter_context(ranker.begun())
+        from linrec.recommender import load  # while the workers do
+        from linrec.runs.run import Run
+
+        console, recommender, opened = Console(quiet=json), load(run), Run.open(run)
+        evaluation = evaluate_and_save(recommender, opened, console, data=data, **options)
     recommender.write_report(opened, evaluation, data)
     if json:
         typer.echo(evaluation.to_json())

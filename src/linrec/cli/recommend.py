@@ -98,7 +98,6 @@ def recommend(
 
     from linrec.batch.recommending import Job
     from linrec.cli.progress import counting
-    from linrec.recommender import load
 
     engine = EngineOptions(**part_of(EngineOptions, flags))
     folder = everyone and out is not None and not out.suffix
@@ -119,6 +118,8 @@ def recommend(
         assert out is not None
         _write_parts(Job(run=run, out=out, data=data, k=k, options=options), engine, errors)
         return
+    from linrec.recommender import load  # the workers do, where there are parts
+
     recommender = load(run)
     with counting("recommending", errors) as progress:
         result = recommender.recommend(who, k, data=data, progress=progress, **options)

@@ -48,12 +48,25 @@ def connected(address: str | None, cpus: int | None) -> Iterator[Any]:
             address="local", num_cpus=cpus, include_dashboard=False,
             object_store_memory=STORE_BYTES, **common,
         )  # fmt: skip
+        _end_helpers(ray)
     else:
         _reach(ray, address, common)
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _end_helpers(ray: Any) -> None:
+    """End the scaling and the logs of a cluster that is ours alone, which has no use for them.
+
+    The first does not end for a second after it is told to, and Ray would wait for that. Ray has no
+    setting for either; where its own names have changed they stay.
+    """
+    with suppress(Exception):
+        node = ray._private.worker._global_node
+        node.kill_monitor(check_alive=False)
+        node.kill_log_monitor(check_alive=False)
 
 
 def check_address(address: str | None) -> None:

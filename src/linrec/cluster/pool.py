@@ -20,6 +20,10 @@ class Pool(Protocol):
         """Prepare the workers for a run to come, without waiting for them."""
         ...
 
+    def check(self, paths: Sequence[Path]) -> None:
+        """Refuse a cluster with a machine that does not see these, which exist here."""
+        ...
+
     def run(self, start: Callable[[], Worker], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """The place of each task and its result, in the order in which they are finished.
 
@@ -32,15 +36,23 @@ class Pool(Protocol):
 class LocalPool:
     """One after the other, in this process."""
 
+    _start: Callable[[], Worker] | None = None
+    _worker: Worker | None = None
+
     def begin(self, start: Callable[[], Worker]) -> None:
         """There is nothing to prepare."""
 
+    def check(self, paths: Sequence[Path]) -> None:
+        """There is only this machine."""
+
     def run(self, start: Callable[[], Worker], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """The worker stays for the next run that starts it alike."""
         if not tasks:
             return
-        worker = start()
+        if self._worker is None or start != self._start:
+            self._start, self._worker = start, start()
         for place, task in enumerate(tasks):
-            yield place, worker(task)
+            yield place, self._worker(task)
 
 
 @contextmanager

@@ -36,8 +36,10 @@ class RayWorker:
 
     def do(self, start_and_task: list[Any]) -> Any:
         start, task = start_and_task
-        worker = self._prepared(start)
-        return worker(imported().get(task))
+        try:
+            return self._prepared(start)(imported().get(task))
+        except InputError as error:  # of this very type, which can be sent
+            raise InputError(*error.args) from error
 
     def _prepared(self, start: Any) -> Worker:
         if self._worker is None:
@@ -50,17 +52,24 @@ class RayWorker:
 
 
 class RayPool:
-    def __init__(self, ray: Any, workers: int) -> None:
-        self._ray, self.workers = ray, workers
+    def __init__(self, ray: Any, workers: int, *, ours: bool) -> None:
+        """ours: whether the cluster is that of this command, on this machine."""
+        self._ray, self.workers, self._ours = ray, workers, ours
         self._start: Callable[[], Worker] | None = None
         self._stored: Any = None  # a reference to the start, held while there are workers
         self._actors: list[Any] = []
+        self._begun: list[Any] = []  # references to what begins
 
     def begin(self, start: Callable[[], Worker]) -> None:
         """All workers; their processes start while the caller goes on."""
         self._grow(start, self.workers)
         for actor in self._actors:
-            actor.begin.remote([self._stored])
+            begin = actor.begin.options(max_task_retries=0)
+            self._begun.append(begin.remote([self._stored]))
+
+    def check(self, paths: Sequence[Path]) -> None:
+        if not self._ours:  # here, all is as it is for this process
+            check_nodes(self._ray, paths)
 
     def run(self, start: Callable[[], Worker], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Workers stay for the next run that starts them alike."""
@@ -81,10 +90,16 @@ class RayPool:
         while len(self._actors) < count:
             self._actors.append(make.remote())
 
+    def end(self) -> None:
+        """Leave no worker. On a cluster of ours idle ones end with it, which is sooner."""
+        idle = not self._ray.wait(self._begun, num_returns=len(self._begun), timeout=0)[1]
+        if not (self._ours and idle):
+            self.close()
+
     def close(self) -> None:
         for actor in self._actors:
             self._ray.kill(actor)
-        self._actors = []
+        self._actors, self._begun = [], []
 
     def _results(
         self, actors: list[Any], waiting: list[tuple[int, Any]]
@@ -121,14 +136,12 @@ class RayPool:
 def ray_pool(options: EngineOptions, paths: Sequence[Path]) -> Iterator[RayPool]:
     """Connect or start Ray, check that its machines can do the work, and leave as it was found."""
     with connected(options.address, options.workers) as ray:
-        workers = _workers(ray, options)
-        if options.address is not None:  # here, all is as it is for this process
-            check_nodes(ray, paths)
-        pool = RayPool(ray, workers)
+        pool = RayPool(ray, _workers(ray, options), ours=options.address is None)
         try:
+            pool.check(paths)
             yield pool
         finally:
-            pool.close()
+            pool.end()
 
 
 def _workers(ray: Any, options: EngineOptions) -> int:

@@ -21,6 +21,7 @@ from torch import Tensor
 from linrec.ops import triton
 from linrec.ops.rule import Normaliser, Rule
 from linrec.ops.rule_based import RuleBased
+from linrec.ops.tracing import constant
 
 _native: ModuleType | None
 try:
@@ -68,7 +69,7 @@ def library() -> Any:
 
 
 # torch.compile cannot read a context variable
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant
 def are_enabled() -> bool:
     return _enabled.get()
 
@@ -129,8 +130,17 @@ def attend(
     autograd would otherwise have to put together from three.
     """
     rate = None if decay is None else decay.float()
-    out: Tensor = _attend(parts, keep, rate, [int(field) for field in rule], causal)
+    numbers = [int(field) for field in rule]
+    # nobody learns from it or traces it; torch imports its compiler to call an operator
+    if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled() and _plain(parts):
+        return _attended(parts, keep, rate, numbers, causal)
+    out: Tensor = _attend(parts, keep, rate, numbers, causal)
     return out
+
+
+def _plain(tensors: Sequence[Tensor]) -> bool:
+    """Whether they hold numbers, which those of a tracer do not."""
+    return all(type(tensor) is Tensor and tensor.device.type == "cpu" for tensor in tensors)
 
 
 def takes(x: Tensor, dtypes: tuple[torch.dtype, ...] = DTYPES) -> bool:
@@ -145,8 +155,7 @@ def takes(x: Tensor, dtypes: tuple[torch.dtype, ...] = DTYPES) -> bool:
     )
 
 
-@torch.library.custom_op("linrec::attend", mutates_args=())
-def _attend(
+def _attended(
     parts: Sequence[Tensor],
     keep: Tensor | None,
     decay: Tensor | None,
@@ -167,6 +176,9 @@ def _attend(
         torch.get_num_threads(), out,
     )  # fmt: skip
     return out
+
+
+_attend = torch.library.custom_op("linrec::attend", _attended, mutates_args=())
 
 
 @torch.library.custom_op("linrec::attend_backward", mutates_args=())

@@ -18,13 +18,15 @@ def initial_decay_logits(heads: int) -> Tensor:
         [0.607, 0.984, 1.0]
     """
     middle = (SHORTEST_SPAN * LONGEST_SPAN) ** 0.5
-    spans = (
-        torch.tensor([middle])
-        if heads == 1
-        else torch.logspace(
-            torch.tensor(SHORTEST_SPAN, device="cpu").log10().item(),
-            torch.tensor(LONGEST_SPAN, device="cpu").log10().item(),
-            heads,
+    with torch.device("cpu"):  # also for a model without memory, see linrec.runs.weights
+        spans = (
+            torch.tensor([middle])
+            if heads == 1
+            else torch.logspace(
+                torch.tensor(SHORTEST_SPAN).log10().item(),
+                torch.tensor(LONGEST_SPAN).log10().item(),
+                heads,
+            )
         )
-    )
-    return torch.logit(torch.exp(-1.0 / spans))
+        logits = torch.logit(torch.exp(-1.0 / spans))
+    return logits.to(torch.get_default_device())

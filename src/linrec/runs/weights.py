@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from linrec.backbones import Backbone, build
 from linrec.backbones.config import ModelConfig
@@ -47,12 +49,30 @@ def build_around(
     return model
 
 
+class _Undrawn(TorchFunctionMode):
+    """Draws no initial weights, for which torch imports its compiler even without memory."""
+
+    draws = frozenset(
+        (nn.init.normal_, nn.init.uniform_, nn.init.trunc_normal_, nn.init.xavier_normal_,
+         nn.init.xavier_uniform_, nn.init.kaiming_normal_, nn.init.kaiming_uniform_,
+         Tensor.normal_, Tensor.uniform_)
+    )  # fmt: skip
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        del types
+        if func in self.draws:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
 def _check_sizes(
     weights: Mapping[str, Tensor], config: ModelConfig, features: ItemFeatures
 ) -> None:
     """Compare the sizes with those of a model without memory, before one with memory is built."""
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _Undrawn():
             empty = build(config, features)
     except (RuntimeError, NotImplementedError) as error:
         if "meta" in str(error):  # a part of the model that reads its values as it is built
@@ -69,6 +89,8 @@ def _check_count(weights: Mapping[str, Tensor], config: ModelConfig) -> None:
         raise UnfitWeightsError(
             f"{config.layers:,} layers have more than the {len(weights):,} tensors there are"
         )
+    if config.heads > max((value.numel() for value in weights.values()), default=0):
+        raise UnfitWeightsError(f"{config.heads:,} heads have no room in any of the tensors")
 
 
 def check_values(path: Path, weights: Mapping[str, Tensor]) -> None:

@@ -6,10 +6,9 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from linrec.backbones import Backbone
@@ -23,9 +22,12 @@ from linrec.runs.config import RunConfig, TrainingConfig
 from linrec.training.average import WeightAverage
 from linrec.training.optimizer import optimizers_of
 from linrec.training.transfer import Sent, Transfer
-from linrec.training.workers import SummedGradients, Workers, check_devices, check_divisible
+from linrec.training.workers import Workers, check_devices, check_divisible
 from linrec.training.world import World
 from linrec.types import BatchPart, InputError, SequenceBatch, argument
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
     "float32": "32-true",
@@ -157,12 +159,16 @@ def device_of(config: RunConfig) -> str:
 
 
 def make_fabric(training: TrainingConfig, world: World) -> Fabric:
+    from lightning_fabric import Fabric  # imports torch's compiler; not all who load a run train
+
     assert training.precision != "auto", "linrec.training.precision decides before a step is made"
     precision = PRECISIONS[training.precision]
     try:
         with _without_notices():
             if world.count == 1:
                 return Fabric(accelerator=training.device, devices=1, precision=precision)
+            from linrec.training.summed_gradients import SummedGradients
+
             check_devices(training.device, world)
             fabric = Fabric(
                 accelerator=training.device, devices=world.local_count, num_nodes=world.machines,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
-from lightning_fabric import Fabric
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
 from linrec.losses.loss import target_positions
 from linrec.ops.mechanism import remember_padding
 from linrec.types import SequenceBatch
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 Key = TypeVar("Key")
 

@@ -10,15 +10,11 @@ from __future__ import annotations
 import atexit
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed
-from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from linrec.backbones.config import ModelConfig
@@ -27,24 +23,8 @@ from linrec.runs.config import RunConfig
 from linrec.training.world import WorkerLostError, World
 from linrec.types import InputError, argument
 
-# while the first worker evaluates on test the others wait; a lost one is noticed by other means
-TIMEOUT = timedelta(days=7)
 # gradients with fewer numbers travel together: a message costs more than what is in it
 SMALL = 2**20
-
-
-class SummedGradients(DDPStrategy):
-    """One process per device as in DDP, with gradients that `Workers` sums.
-
-    torch's own wrapper takes the mean over the workers, needs a gradient of every parameter from
-    each of them, and knows nothing of vectors that the loss reads outside `forward`.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(cluster_environment=TorchElasticEnvironment(), timeout=TIMEOUT)
-
-    def setup_module(self, module: nn.Module) -> Any:
-        return module
 
 
 class Workers:

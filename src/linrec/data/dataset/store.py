@@ -143,6 +143,10 @@ class SequenceStore:
         update(digest, self.times, "<f8")
         return digest.hexdigest()[:16]
 
+    def hash_times(self) -> None:
+        """What `fingerprint` needs of the times, for a thread beside the one that asks for it."""
+        _ = self._time_fingerprint
+
     @cached_property
     def sequence_fingerprint(self) -> str:
         """A hash of ids, items and offsets; in format version 1 it was the whole fingerprint."""

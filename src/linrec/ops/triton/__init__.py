@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from linrec.ops.rule import Rule
+from linrec.ops.tracing import constant
 
 OLDEST = (3, 7)  # the first version of Triton that these kernels were tested with
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -42,7 +43,7 @@ def is_interpreted() -> bool:
 
 
 # torch.compile takes the answer as it is; it would look through a cache, and into Triton
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant
 def why_not(device_type: str) -> str | None:
     """Why the kernels cannot run on such devices, or None if they can."""
     return _why_not(device_type)
@@ -100,7 +101,7 @@ def _max_width(q: Tensor, k: Tensor, v: Tensor) -> int:
 
 
 # torch.compile takes the answer as it is, as with why_not
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant
 def shared_memory(device: int | None) -> int:
     """How many bytes of it a program may have there: what Triton compares at a launch."""
     if is_interpreted():

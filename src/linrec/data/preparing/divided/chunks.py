@@ -120,9 +120,10 @@ def _write_ids(folder: Path, role: str, ids: pl.Series, buckets: int) -> None:
     bucket = known.cast(pl.String).hash().to_numpy() % np.uint64(buckets)
     order = np.argsort(bucket, kind="stable")
     counts = np.bincount(codes, minlength=len(known))
-    table = pl.DataFrame(
-        {"id": known, "code": np.arange(len(known), dtype=np.int32), "row": first, "rows": counts}
-    )[order]
+    numbers = {"code": np.arange(len(known)), "row": first, "rows": counts}
+    narrow = np.int32 if len(ids) < 2**31 else np.int64
+    table = pl.DataFrame({"id": known} | {name: n.astype(narrow) for name, n in numbers.items()})
+    table = table[order]
     bounds = np.searchsorted(bucket[order], np.arange(buckets + 1, dtype=np.uint64))
     parts = [table[bounds[n] : bounds[n + 1]] for n in range(buckets)]
     save_tables(folder / f"{role}-ids.arrow", parts)

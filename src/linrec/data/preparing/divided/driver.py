@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -97,11 +98,13 @@ def prepare_divided(
     try:
         folder = scratch.folder.resolve()
         seen = [folder, *(path.resolve() for path in files.paths[:100])]
-        with open_pool(engine, seen) as pool:
+        with ThreadPoolExecutor(1) as thread, open_pool(engine, seen) as pool:
             pool.begin(start)
             run = _Run(files, options, pool, sizes or Sizes(), progress)
             finished = run.events(folder)
-            return finish(finished, run.tasks, out, overwrite=overwrite, shard_events=shard_events)
+            made = finish(finished, run.tasks, out, overwrite=overwrite, shard_events=shard_events)
+            thread.submit(scratch.discard)  # while the workers end
+        return made
     finally:
         scratch.discard()
 
@@ -235,10 +238,10 @@ class _Run:
             for place in range(job.buckets)
         ]
         found: list[int] = self.tasks("numbering ids", tasks)
-        return {
-            role: number(job, role, found[n * job.buckets : (n + 1) * job.buckets])
-            for n, role in enumerate(job.id_roles)
-        }
+        parts = [found[n * job.buckets : (n + 1) * job.buckets] for n in range(len(job.id_roles))]
+        with ThreadPoolExecutor() as threads:  # the workers wait for all of them
+            every = threads.map(partial(number, job), job.id_roles, parts)
+            return {each.role: each for each in every}
 
     def _scatter(
         self,
@@ -267,6 +270,7 @@ class _Run:
         total = int(ends[-1])
         workers = getattr(self.pool, "workers", 1)
         count = max(-(-total // self.sizes.range_events), workers * self.sizes.ranges_per_worker)
+        count = -(-count // workers) * workers  # else some wait while others do the last ones
         targets = np.arange(1, count) * total // count
         inner = np.searchsorted(ends, targets, side="left") + 1
         return np.unique(np.concatenate([[0], inner, [len(rows)]])).astype(np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,9 @@ def finish(
 ) -> SequenceStore:
     lengths = made.core.lengths()
     offsets = np.concatenate([[0], np.cumsum(lengths[lengths > 0])]).astype(np.int64)
-    users = ids_of(made.job, made.numbered["user"], lengths > 0)
-    items = _number_items(made)
+    with ThreadPoolExecutor(1) as beside:  # the workers wait for both
+        given = beside.submit(ids_of, made.job, made.numbered["user"], lengths > 0)
+        items, users = _number_items(made), given.result()
     catalogue = catalogue_of(items, made.read, made.options)
     skipped = made.read.skipped
     more = {SAMPLE_FILE: skipped.sample()} if skipped.total else {}
@@ -69,7 +71,9 @@ def finish(
             catalogue.table, catalogue.vectors,
         )  # fmt: skip
         store = _store(made, draft, entries, catalogue, (offsets, users, summary_of(described)))
-        store.write_manifest(draft, entries, more)
+        with ThreadPoolExecutor(1) as beside:  # the workers have nothing to do any more
+            beside.submit(store.hash_times)
+            store.write_manifest(draft, entries, more)
     # its fingerprint was just made from these files
     return SequenceStore.open(out, verify=False)
 

@@ -83,7 +83,8 @@ class Encoded(NamedTuple):
 
 def encode(values: pl.Series) -> Encoded:
     arrow = values.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest()).dictionary_encode()
-    codes = arrow.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+    # pyarrow's own `to_numpy` imports pandas, where that is installed, in every worker
+    codes = pl.Series(arrow.indices).to_numpy().astype(np.int32, copy=False)
     # a code is new where it is larger than all before it
     first = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1) > 0)
     ids = pl.from_arrow(arrow.dictionary)
