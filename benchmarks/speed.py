@@ -11,12 +11,12 @@ from benchmarks.results import OUT_FOLDER, between, where
 
 README = ROOT / "README.md"
 ROWS = {
+    "default": "linrec's default model, four layers on whole histories",
     "rectools": "RecTools",
     "replay": "RePlay",
     "recbole": "RecBole",
     "recbole-linrec": "RecBole + the authors' LinRec layer",
     OURS: f"linrec (`{OURS}`)",
-    "default": "linrec's default model, four layers on whole histories",
 }
 ONE_TARGET_PER_ROW = (
     "RecBole's factor is so large because it trains one target per row, each prefix of a history "
