@@ -11,7 +11,7 @@ from benchmarks.results import OUT_FOLDER, between, where
 
 README = ROOT / "README.md"
 ROWS = {
-    "default": "linrec's default model, four layers on whole histories",
+    "default": "linrec's default model, four layers on whole histories in the precision it chooses",
     "rectools": "RecTools",
     "replay": "RePlay",
     "recbole": "RecBole",
